@@ -1,0 +1,14 @@
+-- What the service's own role may do. Run by `gpuledger migrate --service-role NAME`; SERVICE_ROLE stands for the
+-- name. Nothing frozen may be updated or emptied; charges and statements that are not sealed may be swept.
+DO $$ BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO SERVICE_ROLE', current_schema());
+END $$;
+GRANT SELECT, INSERT, UPDATE, DELETE ON
+    billing_zone, id_counter, cluster, pool, node, pool_membership, sku, gpu, unit, fact_set, job, team, experiment,
+    import, row_identity, allocation, segment, roll_up_mark, usage, period, open_cost, closing, statement_counter, ledger_account
+    TO SERVICE_ROLE;
+GRANT SELECT, INSERT, DELETE ON charge, statement, statement_line TO SERVICE_ROLE;
+GRANT SELECT, INSERT ON catalogue_version, audit_log, charge_digest, entry, entry_line TO SERVICE_ROLE;
+GRANT SELECT ON __diesel_schema_migrations TO SERVICE_ROLE;
+-- New months of segments are made with the owner's rights.
+GRANT EXECUTE ON FUNCTION make_segment_month(bigint) TO SERVICE_ROLE;

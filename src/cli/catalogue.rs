@@ -1,0 +1,97 @@
+//! `gpuledger teams|prices|rules check|apply`
+
+use std::path::{Path, PathBuf};
+
+use gpuledger_db::catalogue::CatalogueKind;
+
+use super::{Context, actor, print};
+use crate::error::{AppError, Outcome};
+use crate::files::{SourceText, prices, prices_csv, rules, teams};
+use crate::workflows::apply_catalogue::{Wanted, apply};
+use crate::workflows::books::Books;
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Read the file and tell every mistake in it; needs no database and changes nothing
+    Check(Arguments),
+    /// Put the file in force; all of it or, where it holds a mistake, nothing
+    Apply(Arguments),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The file; prices also as CSV, in a file that ends in .csv
+    file: PathBuf,
+    /// Prices: take slice rates by which a GPU cut into slices costs more than the whole one
+    #[arg(long)]
+    allow_dearer_slices: bool,
+}
+
+pub(super) fn run(context: &Context, kind: CatalogueKind, command: &Command) -> Result<Outcome, AppError> {
+    match command {
+        Command::Check(arguments) => check(context, kind, arguments),
+        Command::Apply(arguments) => apply_file(context, kind, arguments),
+    }
+}
+
+fn check(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> Result<Outcome, AppError> {
+    let source = SourceText::read(&arguments.file)?;
+    let mut books = Books::default();
+    let count = read_into(context, kind, arguments, &source, &mut books)?.1;
+    print(&format!("{}: {count} {}, no mistake found\n", source.name, kind.as_str()))?;
+    Ok(Outcome::Done)
+}
+
+fn apply_file(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> Result<Outcome, AppError> {
+    let calendar = &context.config.calendar;
+    let source = SourceText::read(&arguments.file)?;
+    let mut db = context.db()?;
+    let mut books = Books::in_force(&mut db, calendar)?;
+    let (body, count) = read_into(context, kind, arguments, &source, &mut books)?;
+    if kind == CatalogueKind::Rules {
+        rules::check_teams(&source, calendar, &books.teams)?;
+    }
+    let wanted = Wanted { kind, body: &body, books: &books, actor: &actor() };
+    let applied = apply(&mut db, calendar, &wanted, crate::clock::now())?;
+    let what = if applied.changed { "in force now" } else { "in force already" };
+    print(&format!("{}: {count} {}, version {} {what}\n", source.name, kind.as_str(), applied.version))?;
+    Ok(Outcome::Done)
+}
+
+/// Reads the file into its place among the books; its text as it is to be stored, and how many entries it has.
+fn read_into(
+    context: &Context,
+    kind: CatalogueKind,
+    arguments: &Arguments,
+    source: &SourceText,
+    books: &mut Books,
+) -> Result<(String, usize), AppError> {
+    let calendar = &context.config.calendar;
+    let mut body = source.text.clone();
+    let count = match kind {
+        CatalogueKind::Teams => {
+            books.teams = teams::parse(source, calendar)?;
+            books.teams.all().count()
+        }
+        CatalogueKind::Rules => {
+            books.rules = rules::parse(source, calendar)?;
+            books.rules.rules.len()
+        }
+        CatalogueKind::Prices if is_csv(&arguments.file) => {
+            books.prices = prices_csv::parse(source, calendar, &books.prices)?;
+            body = prices::to_toml(&books.prices);
+            // The same checks as for a file in TOML, told for the text it becomes.
+            prices::parse(&SourceText::new(&source.name, &body), calendar, arguments.allow_dearer_slices)?;
+            books.prices.rows().count()
+        }
+        CatalogueKind::Prices => {
+            books.prices = prices::parse(source, calendar, arguments.allow_dearer_slices)?;
+            books.prices.rows().count()
+        }
+    };
+    Ok((body, count))
+}
+
+fn is_csv(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"))
+}

@@ -1,0 +1,75 @@
+//! `gpuledger demo`
+
+use std::path::PathBuf;
+
+use gpuledger_domain::money::Printed;
+
+use super::{Context, print, tell};
+use crate::error::{AppError, Outcome};
+use crate::export::{screen, text};
+use crate::import::job_list::RefusedLine;
+use crate::workflows::import_jobs::ImportWatcher;
+use crate::{clock, demo, web};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Where to keep the books; must not exist yet [default: a temporary file, removed at the end]
+    #[arg(long, value_name = "FILE")]
+    database: Option<PathBuf>,
+    /// Where to serve the statements, on this machine only; 0 is any free port
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+    /// End when the months are closed, and serve nothing
+    #[arg(long)]
+    no_serve: bool,
+}
+
+struct Silent;
+
+impl ImportWatcher for Silent {
+    fn progress(&mut self, _: u64) {}
+
+    fn refused(&mut self, line: &RefusedLine) {
+        tell(&format!("line {}: {}", line.line, line.reason));
+    }
+}
+
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<Outcome, AppError> {
+    let begun = std::time::Instant::now();
+    let folder = tempfile::tempdir().map_err(|error| AppError::file("temporary folder", error))?;
+    let path = arguments.database.clone().unwrap_or_else(|| folder.path().join("demo.db"));
+    if path.exists() {
+        return Err(AppError::file(
+            &path,
+            "it is there already, and the demonstration begins from nothing; name another file",
+        ));
+    }
+    // Before the work: a taken port is better told at once.
+    let listener = if arguments.no_serve { None } else { Some(free_listener(arguments.port)?) };
+    tell("importing 82,247 jobs of the Philly trace, and closing its months …");
+    let config = demo::prepare(&context.config, &path, &mut Silent, clock::now)?;
+    let mut october = String::new();
+    for (month, period) in demo::months(&config, clock::now())? {
+        let total = Printed::<2>::rounded(period.exact)?;
+        print(&format!(
+            "{month}: {} statements, {} {}\n",
+            period.statements.len(),
+            screen::grouped(total),
+            config.credit.name
+        ))?;
+        if month.to_string() == "2017-10" {
+            october = text::list(&period)?;
+        }
+    }
+    print(&format!("\nOctober 2017\n{october}\nready after {}; {}\n", clock::seconds_since(begun), demo::NOTICE))?;
+    let Some(listener) = listener else { return Ok(Outcome::Done) };
+    let address = listener.local_addr().map_err(|error| AppError::file("port", error))?;
+    print(&format!("\nThe statements: http://{address}/statements   (Ctrl-C ends)\n"))?;
+    web::serve(listener, config)?;
+    Ok(Outcome::Done)
+}
+
+/// The port asked for, or where that is taken any free one.
+fn free_listener(port: u16) -> Result<std::net::TcpListener, AppError> {
+    web::listen(port).or_else(|_| web::listen(0))
+}

@@ -1,0 +1,81 @@
+//! `gpuledger import`
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Context, actor, print, tell};
+use crate::error::{AppError, Outcome};
+use crate::files::{SourceText, mapping};
+use crate::import::InputFile;
+use crate::import::job_list::RefusedLine;
+use crate::workflows::import_jobs::{ImportJobs, ImportWatcher, import_jobs};
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Import a list of jobs as CSV, plain or packed by gzip or zstd
+    Jobs(Arguments),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Says which column is what, in which units and zone
+    #[arg(long, value_name = "FILE")]
+    mapping: PathBuf,
+    /// Refuse the whole list if one line is bad
+    #[arg(long)]
+    strict: bool,
+    /// The list; - is standard input
+    file: String,
+}
+
+/// Shows progress on a terminal, and refused lines everywhere.
+struct Watcher {
+    bar: Option<ProgressBar>,
+    file: String,
+}
+
+impl ImportWatcher for Watcher {
+    fn progress(&mut self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(bytes);
+        }
+    }
+
+    fn refused(&mut self, line: &RefusedLine) {
+        let field = if line.field.is_empty() { String::new() } else { format!("{}: ", line.field) };
+        let text = format!("{}:{}: {field}{}", self.file, line.line, line.reason);
+        match &self.bar {
+            Some(bar) => bar.suspend(|| tell(&text)),
+            None => tell(&text),
+        }
+    }
+}
+
+pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppError> {
+    let Command::Jobs(arguments) = command;
+    let mapping = mapping::parse(&SourceText::read(&arguments.mapping)?)?;
+    let file = InputFile::open(&arguments.file)?;
+    let mut db = context.db()?;
+    let bar = std::io::stderr().is_terminal().then(|| progress_bar(file.size_bytes * 2));
+    let mut watcher = Watcher { bar, file: file.name.clone() };
+    let ask = ImportJobs { mapping: &mapping, strict: arguments.strict, actor: &actor() };
+    let counts = import_jobs(&mut db, &context.config.calendar, &file, &ask, &mut watcher, crate::clock::now)?;
+    if let Some(bar) = watcher.bar {
+        bar.finish_and_clear();
+    }
+    print(&format!(
+        "{}: {} lines: {} new, {} known, {} revised, {} without GPU-time, {} refused\n",
+        file.name, counts.lines, counts.added, counts.known, counts.revised, counts.without_gpu_time, counts.refused
+    ))?;
+    Ok(if counts.refused > 0 { Outcome::DoneWithRefusals } else { Outcome::Done })
+}
+
+fn progress_bar(bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::new(bytes);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent} %  {elapsed_precise}, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}

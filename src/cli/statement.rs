@@ -1,0 +1,100 @@
+//! `gpuledger statement`
+
+use std::path::PathBuf;
+
+use gpuledger_domain::calendar::Month;
+
+use super::{Context, print};
+use crate::error::{AppError, Outcome};
+use crate::export;
+use crate::workflows::statements;
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// The statements of a month: as issued if it is closed, else as they would be now
+    List(ListArguments),
+    /// One issued statement with its lines
+    Show(ShowArguments),
+    /// Write the statements of a closed month as pages that a browser shows and prints
+    Render(RenderArguments),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArguments {
+    /// The month, such as 2017-10
+    #[arg(long, value_name = "YYYY-MM")]
+    period: String,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ShowArguments {
+    /// The statement, such as ST-2017-10-0001
+    number: String,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RenderArguments {
+    /// The month, such as 2017-10
+    #[arg(long, value_name = "YYYY-MM")]
+    period: String,
+    /// The folder to write to; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct Form {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// As CSV
+    #[arg(long)]
+    csv: bool,
+}
+
+pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppError> {
+    match command {
+        Command::List(arguments) => list(context, arguments),
+        Command::Show(arguments) => show(context, arguments),
+        Command::Render(arguments) => render(context, arguments),
+    }
+}
+
+fn list(context: &Context, arguments: &ListArguments) -> Result<Outcome, AppError> {
+    let month = Month::parse(&arguments.period).map_err(AppError::Refused)?;
+    let found = statements::of_period(&mut context.db()?, &context.config.calendar, month, crate::clock::now())?;
+    let text = match arguments.form {
+        Form { json: true, .. } => export::json::list(&found)?,
+        Form { csv: true, .. } => export::csv::list(&found)?,
+        _ => export::text::list(&found)?,
+    };
+    print(&text)?;
+    Ok(Outcome::Done)
+}
+
+fn show(context: &Context, arguments: &ShowArguments) -> Result<Outcome, AppError> {
+    let calendar = &context.config.calendar;
+    let mut db = context.db()?;
+    let view = statements::by_number(&mut db, &arguments.number)?;
+    let text = match arguments.form {
+        Form { csv: true, .. } => export::csv::statement(&view)?,
+        Form { json: true, .. } => {
+            export::json::statement(calendar, &view, &statements::details(&mut db, calendar, &view)?)?
+        }
+        _ => export::text::statement(calendar, &view, &statements::details(&mut db, calendar, &view)?)?,
+    };
+    print(&text)?;
+    Ok(Outcome::Done)
+}
+
+fn render(context: &Context, arguments: &RenderArguments) -> Result<Outcome, AppError> {
+    let month = Month::parse(&arguments.period).map_err(AppError::Refused)?;
+    let count = export::html::render(&mut context.db()?, &context.config, month, &arguments.out, crate::clock::now())?;
+    print(&format!("{count} statements of {month} in {}; open index.html there\n", arguments.out.display()))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,204 @@
+//! Settings: defaults, then a file, then the environment; read once into a typed value.
+//!
+//! The file is `gpuledger.toml` in the working directory, or the one that `--config` or `GPULEDGER_CONFIG` names.
+//! An environment variable wins over the file: `GPULEDGER_DATABASE_URL` over `database_url`, and so on.
+
+use std::path::{Path, PathBuf};
+
+use gpuledger_db::Database;
+use gpuledger_domain::calendar::BillingCalendar;
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::error::AppError;
+use crate::files::{Diagnostics, SourceText};
+
+/// All settings.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the books are.
+    pub database: Database,
+    /// The billing calendar.
+    pub calendar: BillingCalendar,
+    /// What the internal unit is called.
+    pub credit: CreditWords,
+    /// Who issues statements.
+    pub issuer: Issuer,
+    /// How much is logged, in the words of the `RUST_LOG` convention.
+    pub log: String,
+    /// Whether log lines are JSON.
+    pub log_json: bool,
+    /// A sentence printed on every page, for books that are not real.
+    pub notice: Option<String>,
+    /// Where each setting comes from, in order, as (name, value fit for showing, source).
+    pub origins: Vec<(&'static str, String, String)>,
+}
+
+/// What the internal unit is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreditWords {
+    /// Many of them, such as `credits`.
+    pub name: String,
+    /// Before or after an amount on pages, such as `◆`.
+    pub symbol: String,
+}
+
+/// Who issues statements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issuer {
+    /// Its name, such as `Compute Platform`.
+    pub name: String,
+    /// Its cost centre; empty for none.
+    pub cost_centre: String,
+    /// Whom to ask; empty for none.
+    pub contact: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    database_url: Option<Spanned<String>>,
+    billing_zone: Option<Spanned<String>>,
+    credit_name: Option<Spanned<String>>,
+    credit_symbol: Option<Spanned<String>>,
+    issuer_name: Option<Spanned<String>>,
+    issuer_cost_centre: Option<Spanned<String>>,
+    issuer_contact: Option<Spanned<String>>,
+    log: Option<Spanned<String>>,
+    log_format: Option<Spanned<String>>,
+}
+
+/// Where a setting was found, to point at when it is wrong.
+struct Found {
+    value: String,
+    origin: String,
+    span: Option<std::ops::Range<usize>>,
+}
+
+impl Config {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Every setting that is wrong, with file, line and column or the variable's name.
+    pub fn load(path: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> Result<Config, AppError> {
+        let named = path.map(Path::to_path_buf).or_else(|| environment("GPULEDGER_CONFIG").map(PathBuf::from));
+        let source = match &named {
+            Some(path) => Some(SourceText::read(path)?),
+            None if Path::new("gpuledger.toml").exists() => Some(SourceText::read("gpuledger.toml")?),
+            None => None,
+        };
+        let file: ConfigFile = match &source {
+            Some(source) => source.parse_toml()?,
+            None => ConfigFile::default(),
+        };
+        let mut origins = Vec::new();
+        let mut setting = |name: &'static str, from_file: Option<Spanned<String>>, default: &str| {
+            let variable = format!("GPULEDGER_{}", name.to_uppercase());
+            let found = match (environment(&variable), from_file) {
+                (Some(value), _) => Found { value, origin: variable, span: None },
+                (None, Some(value)) => {
+                    let origin = source.as_ref().map_or_else(String::new, |source| source.name.clone());
+                    Found { span: Some(value.span()), value: value.into_inner(), origin }
+                }
+                (None, None) => Found { value: default.to_owned(), origin: "default".into(), span: None },
+            };
+            origins.push((name, found.value.clone(), found.origin.clone()));
+            found
+        };
+        let database_url = setting("database_url", file.database_url, "sqlite://gpuledger.db");
+        let billing_zone = setting("billing_zone", file.billing_zone, "UTC");
+        let credit_name = setting("credit_name", file.credit_name, "credits");
+        let credit_symbol = setting("credit_symbol", file.credit_symbol, "◆");
+        let issuer_name = setting("issuer_name", file.issuer_name, "Compute Platform");
+        let issuer_cost_centre = setting("issuer_cost_centre", file.issuer_cost_centre, "");
+        let issuer_contact = setting("issuer_contact", file.issuer_contact, "");
+        let log = setting("log", file.log, "warn");
+        let log_format = setting("log_format", file.log_format, "text");
+
+        let mut wrong = Diagnostics::default();
+        let mut tell = |name: &str, found: &Found, message: String| match (&source, &found.span) {
+            (Some(source), Some(span)) => wrong.push(source.at(span.start, name, message)),
+            _ => wrong.push(crate::files::Diagnostic::of_setting(&found.origin, message)),
+        };
+        let database = Database::parse(&database_url.value)
+            .map_err(|error| tell("database_url", &database_url, error.to_string()));
+        let calendar =
+            BillingCalendar::new(&billing_zone.value).map_err(|message| tell("billing_zone", &billing_zone, message));
+        for (name, found) in [("credit_name", &credit_name), ("issuer_name", &issuer_name)] {
+            if let Err(message) = gpuledger_domain::ids::checked_name(&found.value) {
+                tell(name, found, message);
+            }
+        }
+        for (name, found) in [
+            ("credit_symbol", &credit_symbol),
+            ("issuer_cost_centre", &issuer_cost_centre),
+            ("issuer_contact", &issuer_contact),
+        ] {
+            if let Err(message) = gpuledger_domain::ids::checked_fact(&found.value) {
+                tell(name, found, message);
+            }
+        }
+        if !["text", "json"].contains(&log_format.value.as_str()) {
+            tell("log_format", &log_format, format!("“{}” is no format; write text or json", log_format.value));
+        }
+        if log.value.parse::<tracing_subscriber::EnvFilter>().is_err() {
+            tell("log", &log, format!("“{}” is no log filter; write error, warn, info or debug", log.value));
+        }
+        let (Ok(database), Ok(calendar)) = (database, calendar) else { return Err(wrong.into()) };
+        wrong.into_result()?;
+        if let Some((_, value, _)) = origins.first_mut() {
+            *value = database.without_secret();
+        }
+        Ok(Config {
+            database,
+            calendar,
+            credit: CreditWords { name: credit_name.value, symbol: credit_symbol.value },
+            issuer: Issuer {
+                name: issuer_name.value,
+                cost_centre: issuer_cost_centre.value,
+                contact: issuer_contact.value,
+            },
+            log: log.value,
+            log_json: log_format.value == "json",
+            notice: None,
+            origins,
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn with(variables: &[(&str, &str)]) -> Result<Config, String> {
+        let find = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        Config::load(None, find).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_need_no_file_and_no_server() {
+        let config = with(&[]).unwrap();
+        assert_eq!(config.database.without_secret(), "sqlite://gpuledger.db");
+        assert_eq!(config.calendar.zone_name(), "UTC");
+    }
+
+    #[test]
+    fn every_wrong_setting_is_named_with_where_it_stands() {
+        let message = with(&[("GPULEDGER_DATABASE_URL", "books.db"), ("GPULEDGER_BILLING_ZONE", "Mars")]).unwrap_err();
+        assert!(
+            message.contains("GPULEDGER_DATABASE_URL: ") && message.contains("GPULEDGER_BILLING_ZONE: "),
+            "{message}"
+        );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "billing_zone = \"UTC\"\nbiling_zone = \"x\"\n").unwrap();
+        let message = Config::load(Some(file.path()), |_| None).unwrap_err().to_string();
+        assert!(message.contains(":2:1"), "{message}");
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        let config = with(&[("GPULEDGER_DATABASE_URL", "postgres://u:s3c@h/x")]).unwrap();
+        assert!(config.origins.iter().all(|(_, value, _)| !value.contains("s3c")));
+    }
+}

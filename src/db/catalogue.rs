@@ -1,0 +1,137 @@
+//! Teams, prices and rules as they were applied: whole texts, versioned, never changed.
+
+use diesel::prelude::*;
+use gpuledger_domain::time::Instant;
+
+use crate::schema::{billing_zone, catalogue_version};
+use crate::{Db, DbError, on_db};
+
+/// Which catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CatalogueKind {
+    /// Who pays.
+    Teams,
+    /// What it costs.
+    Prices,
+    /// Who is charged for which job.
+    Rules,
+}
+
+impl CatalogueKind {
+    const fn code(self) -> i16 {
+        match self {
+            CatalogueKind::Teams => 1,
+            CatalogueKind::Prices => 2,
+            CatalogueKind::Rules => 3,
+        }
+    }
+
+    /// The word in commands and texts.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            CatalogueKind::Teams => "teams",
+            CatalogueKind::Prices => "prices",
+            CatalogueKind::Rules => "rules",
+        }
+    }
+}
+
+/// A catalogue as it was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogueVersion {
+    /// Its number, from 1; 0 where nothing was ever applied.
+    pub version: i32,
+    /// The SHA-256 of its text.
+    pub sha256: Vec<u8>,
+    /// Its text.
+    pub body: String,
+}
+
+/// The version in force; version 0 with an empty text where nothing was ever applied.
+///
+/// # Errors
+/// What the database says.
+pub fn current(db: &mut Db, kind: CatalogueKind) -> Result<CatalogueVersion, DbError> {
+    let row: Option<(i32, Vec<u8>, String)> = on_db!(db, c => catalogue_version::table
+        .filter(catalogue_version::kind.eq(kind.code()))
+        .order(catalogue_version::version.desc())
+        .select((catalogue_version::version, catalogue_version::sha256, catalogue_version::body))
+        .first(c)
+        .optional())?;
+    let (version, sha256, body) = row.unwrap_or_default();
+    Ok(CatalogueVersion { version, sha256, body })
+}
+
+/// One version by its number.
+///
+/// # Errors
+/// What the database says; [`DbError::Inconsistent`] where there is no such version.
+pub fn version(db: &mut Db, kind: CatalogueKind, version: i32) -> Result<CatalogueVersion, DbError> {
+    if version == 0 {
+        return Ok(CatalogueVersion { version: 0, sha256: Vec::new(), body: String::new() });
+    }
+    let row: Option<(Vec<u8>, String)> = on_db!(db, c => catalogue_version::table
+        .find((kind.code(), version))
+        .select((catalogue_version::sha256, catalogue_version::body))
+        .first(c)
+        .optional())?;
+    let (sha256, body) = row.ok_or_else(|| crate::error::missing(format!("{} version {version}", kind.as_str())))?;
+    Ok(CatalogueVersion { version, sha256, body })
+}
+
+/// Makes changes of catalogues and seals of closings wait for each other until the end of the transaction.
+///
+/// # Errors
+/// What the database says.
+pub fn lock(db: &mut Db) -> Result<(), DbError> {
+    match db {
+        Db::Lite(_) => Ok(()),
+        Db::Pg(_) => db.execute("SELECT pg_advisory_xact_lock(hashtext('catalogue'))"),
+    }
+}
+
+/// Adds a version after `before`.
+///
+/// # Errors
+/// What the database says; a version that another process added meanwhile is an error of its key.
+pub fn append(
+    db: &mut Db,
+    kind: CatalogueKind,
+    added: &CatalogueVersion,
+    at: Instant,
+    actor: &str,
+) -> Result<(), DbError> {
+    on_db!(db, c => diesel::insert_into(catalogue_version::table).values((
+        catalogue_version::kind.eq(kind.code()),
+        catalogue_version::version.eq(added.version),
+        catalogue_version::sha256.eq(&added.sha256),
+        catalogue_version::applied_at_us.eq(at.micros()),
+        catalogue_version::applied_by.eq(actor),
+        catalogue_version::body.eq(&added.body),
+    )).execute(c))?;
+    Ok(())
+}
+
+/// The time zone of billing days and months, if one was ever set.
+///
+/// # Errors
+/// What the database says.
+pub fn billing_zone(db: &mut Db) -> Result<Option<String>, DbError> {
+    Ok(on_db!(db, c => billing_zone::table
+        .order(billing_zone::from_us.desc())
+        .select(billing_zone::zone)
+        .first(c)
+        .optional())?)
+}
+
+/// Sets the time zone of books that have none yet.
+///
+/// # Errors
+/// What the database says.
+pub fn set_first_billing_zone(db: &mut Db, zone: &str) -> Result<(), DbError> {
+    on_db!(db, c => diesel::insert_into(billing_zone::table)
+        .values((billing_zone::from_us.eq(Instant::MIN.micros()), billing_zone::zone.eq(zone)))
+        .execute(c))?;
+    Ok(())
+}

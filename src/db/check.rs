@@ -1,0 +1,193 @@
+//! Questions about the books as a whole: for `doctor`, and for tests that hold the schema to its rules.
+
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Bool, Text};
+
+use crate::{Db, DbError, on_db};
+
+/// A column as the database describes it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Column {
+    /// The table.
+    pub table: String,
+    /// Its name.
+    pub name: String,
+    /// Its type, in the words of the schema: `integer`, `text` or `bytes`.
+    pub column_type: String,
+    /// Whether it may be null.
+    pub nullable: bool,
+    /// Its place in the primary key from 1; 0 outside.
+    pub key_place: i64,
+}
+
+#[derive(QueryableByName)]
+struct ColumnRow {
+    #[diesel(sql_type = Text)]
+    table_name: String,
+    #[diesel(sql_type = Text)]
+    column_name: String,
+    #[diesel(sql_type = Text)]
+    column_type: String,
+    #[diesel(sql_type = Bool)]
+    nullable: bool,
+    #[diesel(sql_type = BigInt)]
+    key_place: i64,
+}
+
+#[derive(QueryableByName)]
+struct Count {
+    #[diesel(sql_type = BigInt)]
+    count: i64,
+}
+
+#[derive(QueryableByName)]
+struct TextRow {
+    #[diesel(sql_type = Text)]
+    text: String,
+}
+
+const LITE_COLUMNS: &str = "SELECT t.name AS table_name, c.name AS column_name, lower(c.type) AS column_type,
+    c.\"notnull\" = 0 AS nullable, c.pk AS key_place
+    FROM pragma_table_list AS t JOIN pragma_table_info(t.name) AS c
+    WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE 'sqlite_%' AND t.name NOT LIKE '\\_\\_%' ESCAPE '\\'";
+
+const PG_COLUMNS: &str = "SELECT c.relname::text AS table_name, a.attname::text AS column_name,
+    format_type(a.atttypid, a.atttypmod) AS column_type, NOT a.attnotnull AS nullable,
+    COALESCE(array_position(i.indkey::int2[], a.attnum) + 1, 0)::bigint AS key_place
+    FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_index AS i ON i.indrelid = c.oid AND i.indisprimary
+    WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+      AND c.relname NOT LIKE '\\_\\_%'";
+
+/// Every column of every table, by table and name.
+///
+/// # Errors
+/// What the database says.
+pub fn columns(db: &mut Db) -> Result<Vec<Column>, DbError> {
+    let rows: Vec<ColumnRow> = match db {
+        Db::Lite(c) => diesel::sql_query(LITE_COLUMNS).load(c)?,
+        Db::Pg(c) => diesel::sql_query(PG_COLUMNS).load(c)?,
+    };
+    let mut columns: Vec<Column> = rows
+        .into_iter()
+        .map(|row| Column {
+            table: row.table_name,
+            name: row.column_name,
+            column_type: match row.column_type.as_str() {
+                "bigint" | "smallint" | "integer" => "integer".into(),
+                "blob" | "bytea" => "bytes".into(),
+                _ => row.column_type,
+            },
+            nullable: row.nullable,
+            key_place: row.key_place,
+        })
+        .collect();
+    columns.sort();
+    Ok(columns)
+}
+
+/// The unique keys of every table, each as `table(column, …)`, the primary ones included.
+///
+/// # Errors
+/// What the database says.
+pub fn unique_keys(db: &mut Db) -> Result<Vec<String>, DbError> {
+    let rows: Vec<TextRow> = match db {
+        Db::Lite(c) => diesel::sql_query(
+            "SELECT t.name || '(' || (SELECT group_concat(name, ', ') FROM (SELECT name FROM pragma_index_info(i.name) ORDER BY seqno)) || ')' AS text
+             FROM pragma_table_list AS t JOIN pragma_index_list(t.name) AS i ON i.\"unique\" = 1
+             WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE '\\_\\_%' ESCAPE '\\'
+             UNION SELECT t.name || '(' || c.name || ')' FROM pragma_table_list AS t JOIN pragma_table_info(t.name) AS c
+             WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE '\\_\\_%' ESCAPE '\\' AND t.name NOT LIKE 'sqlite_%'
+               AND c.pk = 1 AND (SELECT count(*) FROM pragma_table_info(t.name) WHERE pk > 0) = 1",
+        )
+        .load(c)?,
+        Db::Pg(c) => diesel::sql_query(
+            "SELECT c.relname || '(' || (SELECT string_agg(a.attname, ', ' ORDER BY k.place)
+                 FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+                 JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = k.attnum) || ')' AS text
+             FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
+             WHERE i.indisunique AND c.relnamespace = current_schema()::regnamespace AND NOT c.relispartition
+               AND c.relname NOT LIKE '\\_\\_%'",
+        )
+        .load(c)?,
+    };
+    let mut keys: Vec<String> = rows.into_iter().map(|row| row.text).collect();
+    keys.sort();
+    keys.dedup();
+    Ok(keys)
+}
+
+/// Whether the role of this connection owns the frozen tables and so could switch their protection off. Always so
+/// on SQLite, where the file's permissions are the protection.
+///
+/// # Errors
+/// What the database says.
+pub fn owns_frozen_tables(db: &mut Db) -> Result<bool, DbError> {
+    match db {
+        Db::Lite(_) => Ok(true),
+        Db::Pg(c) => {
+            let row: Count = diesel::sql_query(
+                "SELECT count(*) AS count FROM pg_class WHERE oid = 'charge'::regclass AND pg_has_role(relowner, 'USAGE')",
+            )
+            .get_result(c)?;
+            Ok(row.count > 0)
+        }
+    }
+}
+
+/// The bulk tables have no foreign keys; each of these counts rows whose other side is missing.
+const ORPHANS: [(&str, &str); 7] = [
+    (
+        "segments without their job",
+        "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM job WHERE id = x.job_id)",
+    ),
+    (
+        "segments without their node",
+        "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM node WHERE id = x.node_id)",
+    ),
+    (
+        "segments without their SKU",
+        "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM sku WHERE id = x.sku_id)",
+    ),
+    (
+        "usage without its facts",
+        "SELECT count(*) AS count FROM usage AS x WHERE NOT EXISTS (SELECT 1 FROM fact_set WHERE id = x.fact_set_id)",
+    ),
+    (
+        "allocations without their job",
+        "SELECT count(*) AS count FROM allocation AS x WHERE NOT EXISTS (SELECT 1 FROM job WHERE id = x.job_id)",
+    ),
+    (
+        "charges without their team",
+        "SELECT count(*) AS count FROM charge AS x WHERE NOT EXISTS (SELECT 1 FROM team WHERE id = x.team_id)",
+    ),
+    (
+        "charges without their closing",
+        "SELECT count(*) AS count FROM charge AS x WHERE NOT EXISTS (SELECT 1 FROM closing WHERE id = x.closing_id)",
+    ),
+];
+
+/// Rows whose other side is missing, as (what, how many); empty where all is well.
+///
+/// # Errors
+/// What the database says.
+pub fn orphans(db: &mut Db) -> Result<Vec<(&'static str, i64)>, DbError> {
+    let mut found = Vec::new();
+    for (what, sql) in ORPHANS {
+        let row: Count = on_db!(db, c => diesel::sql_query(sql).get_result(c))?;
+        if row.count > 0 {
+            found.push((what, row.count));
+        }
+    }
+    Ok(found)
+}
+
+/// How many rows a table has, for tests and benchmarks.
+///
+/// # Errors
+/// What the database says, also where there is no such table.
+pub fn rows(db: &mut Db, table: &str) -> Result<i64, DbError> {
+    let row: Count =
+        on_db!(db, c => diesel::sql_query(format!("SELECT count(*) AS count FROM {table}")).get_result(c))?;
+    Ok(row.count)
+}

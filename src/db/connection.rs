@@ -1,0 +1,218 @@
+//! Where the books are, and connections to them.
+
+use std::path::{Path, PathBuf};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+
+use crate::DbError;
+
+/// Where the books are. The scheme of the address alone decides the backend; nothing is tried in turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// A file: `sqlite:///var/lib/gpuledger/books.db`.
+    Lite(PathBuf),
+    /// A server: `postgres://user@host/name`.
+    Pg(String),
+}
+
+/// Which database program holds the books.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// SQLite, within this process.
+    Sqlite,
+    /// PostgreSQL.
+    Postgres,
+}
+
+/// One connection to the books.
+#[allow(missing_debug_implementations)]
+pub enum Db {
+    /// To a file.
+    Lite(SqliteConnection),
+    /// To a server.
+    Pg(PgConnection),
+}
+
+/// SQLite's settings: readers never wait, what is committed survives a power cut, space comes back in pieces.
+const SQLITE_SETTINGS: &str =
+    "PRAGMA busy_timeout = 60000; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = FULL; PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;";
+
+impl Database {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// [`DbError::Address`] with the two forms that are understood.
+    pub fn parse(url: &str) -> Result<Database, DbError> {
+        match url.split_once("://") {
+            Some(("sqlite", path)) if !path.is_empty() => Ok(Database::Lite(PathBuf::from(path))),
+            Some(("postgres" | "postgresql", _)) => Ok(Database::Pg(url.to_owned())),
+            _ => Err(DbError::Address(
+                "the database address must look like sqlite:///path/to/file.db or postgres://user@host/name".into(),
+            )),
+        }
+    }
+
+    /// The address without its password, fit for logs and pages.
+    #[must_use]
+    pub fn without_secret(&self) -> String {
+        match self {
+            Database::Lite(path) => format!("sqlite://{}", path.display()),
+            Database::Pg(url) => masked(url),
+        }
+    }
+
+    /// Which program holds the books.
+    #[must_use]
+    pub const fn backend(&self) -> Backend {
+        match self {
+            Database::Lite(_) => Backend::Sqlite,
+            Database::Pg(_) => Backend::Postgres,
+        }
+    }
+
+    /// Opens a connection, and on SQLite makes the file if there is none. For `migrate`; others use [`Database::open`].
+    ///
+    /// # Errors
+    /// [`DbError::Connection`] with what the database says.
+    pub fn create(&self) -> Result<Db, DbError> {
+        match self {
+            Database::Lite(path) => {
+                let mut connection = SqliteConnection::establish(&path.to_string_lossy())
+                    .map_err(|error| DbError::Connection(format!("cannot open {}: {error}", path.display())))?;
+                connection
+                    .batch_execute(SQLITE_SETTINGS)
+                    .map_err(|error| DbError::Connection(format!("cannot use {}: {error}", path.display())))?;
+                Ok(Db::Lite(connection))
+            }
+            Database::Pg(url) => {
+                let mut connection = PgConnection::establish(url)
+                    .map_err(|error| DbError::Connection(format!("cannot reach {}: {error}", self.without_secret())))?;
+                connection.batch_execute("SET client_min_messages = warning; SET timezone = 'UTC'")?;
+                Ok(Db::Pg(connection))
+            }
+        }
+    }
+
+    /// Opens a connection to books that exist and have the schema of this version.
+    ///
+    /// # Errors
+    /// [`DbError::Connection`] where there are none, [`DbError::Schema`] where they need `gpuledger migrate`.
+    pub fn open(&self) -> Result<Db, DbError> {
+        if let Database::Lite(path) = self {
+            require_file(path)?;
+        }
+        let mut db = self.create()?;
+        crate::migrations::require_current(&mut db)?;
+        Ok(db)
+    }
+}
+
+fn require_file(path: &Path) -> Result<(), DbError> {
+    if path.exists() {
+        Ok(())
+    } else {
+        Err(DbError::Connection(format!(
+            "there is no database at {}; make it with `gpuledger migrate`",
+            path.display()
+        )))
+    }
+}
+
+/// `postgres://user:secret@host/name` with the secret as stars.
+fn masked(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return "postgres://…".into() };
+    let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let shown = match rest.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{user}:***@{host}"),
+            None => format!("{user}@{host}"),
+        },
+        None => rest.to_owned(),
+    };
+    let secret = parameters.contains("password");
+    let parameters = if secret {
+        "?…".into()
+    } else if parameters.is_empty() {
+        String::new()
+    } else {
+        format!("?{parameters}")
+    };
+    format!("{scheme}://{shown}{parameters}")
+}
+
+impl Db {
+    /// Which program this connection leads to.
+    #[must_use]
+    pub const fn backend(&self) -> Backend {
+        match self {
+            Db::Lite(_) => Backend::Sqlite,
+            Db::Pg(_) => Backend::Postgres,
+        }
+    }
+
+    /// Runs `work` in one transaction: all of it is kept, or nothing. On SQLite it takes the writer's place at once.
+    ///
+    /// # Errors
+    /// What `work` returns, or what the database says at the commit.
+    pub fn transaction<T, E: From<DbError>>(&mut self, work: impl FnOnce(&mut Db) -> Result<T, E>) -> Result<T, E> {
+        self.execute(match self {
+            Db::Lite(_) => "BEGIN IMMEDIATE",
+            Db::Pg(_) => "BEGIN",
+        })?;
+        let outcome = work(self).and_then(|value| {
+            self.execute("COMMIT")?;
+            Ok(value)
+        });
+        if outcome.is_err() {
+            // The first error is the one to tell; a connection that cannot even roll back is closed by its owner.
+            let _ = self.execute("ROLLBACK");
+        }
+        outcome
+    }
+
+    /// Runs statements that give no rows.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn execute(&mut self, sql: &str) -> Result<(), DbError> {
+        Ok(crate::on_db!(self, connection => connection.batch_execute(sql))?)
+    }
+
+    /// The next `count` numbers of a kind of row, as their first. Gone if the transaction is rolled back.
+    pub(crate) fn take_ids(&mut self, name: &str, count: i64) -> Result<i64, DbError> {
+        use crate::schema::id_counter::dsl;
+        let next: i64 = crate::on_db!(self, connection => diesel::insert_into(dsl::id_counter)
+            .values((dsl::name.eq(name), dsl::next.eq(1 + count)))
+            .on_conflict(dsl::name)
+            .do_update()
+            .set(dsl::next.eq(dsl::next + count))
+            .returning(dsl::next)
+            .get_result(connection))?;
+        Ok(next - count)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_alone_decides_the_backend() {
+        assert_eq!(Database::parse("sqlite:///a/b.db").unwrap(), Database::Lite("/a/b.db".into()));
+        assert_eq!(Database::parse("postgres://h/x").unwrap().backend(), Backend::Postgres);
+        for bad in ["", "host=127.0.0.1 dbname=billing", "mysql://x", "sqlite://", "books.db"] {
+            assert!(Database::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let shown = |url: &str| Database::parse(url).unwrap().without_secret();
+        assert_eq!(shown("postgres://u:s3c@h:5/x"), "postgres://u:***@h:5/x");
+        assert_eq!(shown("postgres://u@h/x?sslmode=require"), "postgres://u@h/x?sslmode=require");
+        assert_eq!(shown("postgres:///x?user=u&password=s3c"), "postgres:///x?…");
+    }
+}

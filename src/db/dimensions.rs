@@ -1,0 +1,255 @@
+//! Dimensions: what facts are about. Each natural key is interned once and given a number.
+
+use std::collections::BTreeMap;
+
+use diesel::prelude::*;
+use gpuledger_domain::ids::{
+    ClusterName, ExperimentId, FactSetId, NodeId, PoolId, PoolName, SkuCode, SkuId, TeamCode, TeamId,
+};
+use gpuledger_domain::pricing::{Sku, SkuSlices};
+use gpuledger_domain::time::Instant;
+
+use crate::codes::ratio;
+use crate::error::missing;
+use crate::schema::{cluster, experiment, fact_set, node, pool, pool_membership, sku, team};
+use crate::{Db, DbError, on_db};
+
+/// The number of a cluster.
+pub type ClusterId = i32;
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A machine.
+    Machine,
+    /// The stand-in for a pool whose jobs name no node.
+    PoolStandIn,
+}
+
+/// Finds a row by its natural key, or inserts it with the next number.
+macro_rules! intern {
+    ($db:expr, $table:ident, $filter:expr, $values:expr) => {{
+        let found: Option<i32> =
+            on_db!($db, c => $table::table.filter($filter).select($table::id).first(c).optional())?;
+        match found {
+            Some(id) => Ok::<i32, DbError>(id),
+            None => {
+                let id = i32::try_from($db.take_ids(stringify!($table), 1)?)
+                    .map_err(|_| DbError::Inconsistent(concat!("too many rows in ", stringify!($table)).into()))?;
+                on_db!($db, c => diesel::insert_into($table::table).values(($table::id.eq(id), $values)).execute(c))?;
+                Ok(id)
+            }
+        }
+    }};
+}
+
+/// The number of a cluster, new if it was not known.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_cluster(db: &mut Db, name: &ClusterName) -> Result<ClusterId, DbError> {
+    intern!(db, cluster, cluster::name.eq(name.as_str()), cluster::name.eq(name.as_str()))
+}
+
+/// The number of a pool, new if it was not known.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_pool(db: &mut Db, name: &PoolName) -> Result<PoolId, DbError> {
+    intern!(db, pool, pool::name.eq(name.as_str()), pool::name.eq(name.as_str())).map(PoolId)
+}
+
+/// The number of a node of a cluster, new if it was not known.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_node(db: &mut Db, cluster: ClusterId, name: &str, kind: NodeKind) -> Result<NodeId, DbError> {
+    let code: i16 = match kind {
+        NodeKind::Machine => 1,
+        NodeKind::PoolStandIn => 2,
+    };
+    intern!(
+        db,
+        node,
+        node::cluster_id.eq(cluster).and(node::name.eq(name)),
+        (node::cluster_id.eq(cluster), node::name.eq(name), node::kind.eq(code))
+    )
+    .map(NodeId)
+}
+
+/// The node that stands for a pool of a cluster, always a member of that pool. Its name cannot be a machine's.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_pool_stand_in(db: &mut Db, cluster: ClusterId, name: &PoolName) -> Result<NodeId, DbError> {
+    let pool = intern_pool(db, name)?;
+    let node = intern_node(db, cluster, &format!("pool:{name}"), NodeKind::PoolStandIn)?;
+    on_db!(db, c => diesel::insert_into(pool_membership::table)
+        .values((pool_membership::node_id.eq(node.0), pool_membership::from_us.eq(Instant::MIN.micros()),
+            pool_membership::pool_id.eq(pool.0)))
+        .on_conflict_do_nothing().execute(c))?;
+    Ok(node)
+}
+
+/// The number of a SKU with its slices, new if it was not known.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_sku(db: &mut Db, wanted: &Sku) -> Result<SkuId, DbError> {
+    let SkuSlices { compute, memory, larger } = wanted.slices;
+    intern!(
+        db,
+        sku,
+        sku::code
+            .eq(wanted.code.as_str())
+            .and(sku::compute_slices.eq(compute.part()))
+            .and(sku::gpu_compute_slices.eq(compute.whole()))
+            .and(sku::memory_slices.eq(memory.part()))
+            .and(sku::gpu_memory_slices.eq(memory.whole()))
+            .and(sku::larger_part.eq(larger.part()))
+            .and(sku::larger_whole.eq(larger.whole())),
+        (
+            sku::code.eq(wanted.code.as_str()),
+            sku::compute_slices.eq(compute.part()),
+            sku::gpu_compute_slices.eq(compute.whole()),
+            sku::memory_slices.eq(memory.part()),
+            sku::gpu_memory_slices.eq(memory.whole()),
+            sku::larger_part.eq(larger.part()),
+            sku::larger_whole.eq(larger.whole()),
+        )
+    )
+    .map(SkuId)
+}
+
+/// The number of a set of job facts, by the SHA-256 of its canonical body; new if it was not known.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_fact_set(db: &mut Db, sha256: &[u8], body: &str) -> Result<FactSetId, DbError> {
+    intern!(db, fact_set, fact_set::sha256.eq(sha256), (fact_set::sha256.eq(sha256), fact_set::body.eq(body)))
+        .map(FactSetId)
+}
+
+/// The number of a team, new if it was not known.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_team(db: &mut Db, code: &TeamCode) -> Result<TeamId, DbError> {
+    intern!(db, team, team::code.eq(code.as_str()), team::code.eq(code.as_str())).map(TeamId)
+}
+
+/// The number of a team's experiment, new if it was not known.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_experiment(db: &mut Db, owner: TeamId, name: &str) -> Result<ExperimentId, DbError> {
+    intern!(
+        db,
+        experiment,
+        experiment::team_id.eq(owner.0).and(experiment::name.eq(name)),
+        (experiment::team_id.eq(owner.0), experiment::name.eq(name))
+    )
+    .map(ExperimentId)
+}
+
+/// All SKUs by number.
+///
+/// # Errors
+/// What the database says.
+pub fn skus(db: &mut Db) -> Result<BTreeMap<SkuId, Sku>, DbError> {
+    type Row = (i32, String, i32, i32, i32, i32, i32, i32);
+    let rows: Vec<Row> = on_db!(db, c => sku::table.order(sku::id).load(c))?;
+    rows.into_iter()
+        .map(|(id, code, compute, compute_of, memory, memory_of, larger, larger_of)| {
+            let slices = SkuSlices {
+                compute: ratio(compute, compute_of)?,
+                memory: ratio(memory, memory_of)?,
+                larger: ratio(larger, larger_of)?,
+            };
+            let code = SkuCode::parse(&code).map_err(DbError::Inconsistent)?;
+            Ok((SkuId(id), Sku { code, slices }))
+        })
+        .collect()
+}
+
+/// All pools by number.
+///
+/// # Errors
+/// What the database says.
+pub fn pools(db: &mut Db) -> Result<BTreeMap<PoolId, PoolName>, DbError> {
+    let rows: Vec<(i32, String)> = on_db!(db, c => pool::table.filter(pool::id.ne(0)).order(pool::id).load(c))?;
+    rows.into_iter()
+        .map(|(id, name)| Ok((PoolId(id), PoolName::parse(&name).map_err(DbError::Inconsistent)?)))
+        .collect()
+}
+
+/// All teams by number.
+///
+/// # Errors
+/// What the database says.
+pub fn teams(db: &mut Db) -> Result<BTreeMap<TeamId, TeamCode>, DbError> {
+    let rows: Vec<(i32, String)> = on_db!(db, c => team::table.order(team::id).load(c))?;
+    rows.into_iter()
+        .map(|(id, code)| Ok((TeamId(id), TeamCode::parse(&code).map_err(DbError::Inconsistent)?)))
+        .collect()
+}
+
+/// All experiments by number, with their team.
+///
+/// # Errors
+/// What the database says.
+pub fn experiments(db: &mut Db) -> Result<BTreeMap<ExperimentId, (TeamId, String)>, DbError> {
+    let rows: Vec<(i32, i32, String)> =
+        on_db!(db, c => experiment::table.filter(experiment::id.ne(0)).order(experiment::id).load(c))?;
+    Ok(rows.into_iter().map(|(id, team, name)| (ExperimentId(id), (TeamId(team), name))).collect())
+}
+
+/// All fact sets by number, as their canonical bodies.
+///
+/// # Errors
+/// What the database says.
+pub fn fact_sets(db: &mut Db) -> Result<BTreeMap<FactSetId, String>, DbError> {
+    let rows: Vec<(i32, String)> =
+        on_db!(db, c => fact_set::table.select((fact_set::id, fact_set::body)).order(fact_set::id).load(c))?;
+    Ok(rows.into_iter().map(|(id, body)| (FactSetId(id), body)).collect())
+}
+
+/// Which pools nodes belong to, and since when.
+#[derive(Clone, Debug, Default)]
+pub struct Memberships {
+    by_node: BTreeMap<(NodeId, Instant), PoolId>,
+}
+
+impl Memberships {
+    /// The pool of a node at an instant.
+    #[must_use]
+    pub fn pool(&self, node: NodeId, at: Instant) -> Option<PoolId> {
+        self.by_node.range((node, Instant::MIN)..=(node, at)).next_back().map(|(_, pool)| *pool)
+    }
+
+    /// Every instant at which a node changes its pool.
+    #[must_use]
+    pub fn changes(&self) -> Vec<Instant> {
+        self.by_node.keys().map(|(_, from)| *from).filter(|from| *from != Instant::MIN).collect()
+    }
+}
+
+/// Which pools nodes belong to.
+///
+/// # Errors
+/// What the database says.
+pub fn memberships(db: &mut Db) -> Result<Memberships, DbError> {
+    let rows: Vec<(i32, i64, i32)> = on_db!(db, c => pool_membership::table.load(c))?;
+    let by_node =
+        rows.into_iter().map(|(node, from, pool)| ((NodeId(node), Instant::from_micros(from)), PoolId(pool))).collect();
+    Ok(Memberships { by_node })
+}
+
+/// The name of a node.
+///
+/// # Errors
+/// What the database says.
+pub fn node_name(db: &mut Db, id: NodeId) -> Result<String, DbError> {
+    on_db!(db, c => node::table.find(id.0).select(node::name).first(c).optional())?
+        .ok_or_else(|| missing(format!("node {}", id.0)))
+}

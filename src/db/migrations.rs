@@ -1,0 +1,74 @@
+//! The schema: bringing a database to it, taking it back, and refusing to work on another.
+
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+use crate::{Db, DbError, on_db};
+
+const LITE: EmbeddedMigrations = embed_migrations!("../../migrations/sqlite");
+const PG: EmbeddedMigrations = embed_migrations!("../../migrations/postgres");
+
+fn source(db: &Db) -> EmbeddedMigrations {
+    match db {
+        Db::Lite(_) => LITE,
+        Db::Pg(_) => PG,
+    }
+}
+
+fn failed(error: &(dyn std::error::Error + Send + Sync)) -> DbError {
+    DbError::Schema(format!("a migration failed and was undone: {error}"))
+}
+
+/// Brings the schema to this version; the names of the migrations that were run.
+///
+/// # Errors
+/// [`DbError::Schema`] with the migration that failed.
+pub fn run(db: &mut Db) -> Result<Vec<String>, DbError> {
+    let source = source(db);
+    let versions =
+        on_db!(db, connection => connection.run_pending_migrations(source)).map_err(|error| failed(&*error))?;
+    Ok(versions.into_iter().map(|version| version.to_string()).collect())
+}
+
+/// Takes the schema back to nothing. For tests: there is no command for it.
+///
+/// # Errors
+/// [`DbError::Schema`] with the migration that failed.
+pub fn revert_all(db: &mut Db) -> Result<(), DbError> {
+    let source = source(db);
+    on_db!(db, connection => connection.revert_all_migrations(source)).map_err(|error| failed(&*error))?;
+    Ok(())
+}
+
+/// Checks that the schema is the one of this version.
+///
+/// # Errors
+/// [`DbError::Schema`] with what to run.
+pub fn require_current(db: &mut Db) -> Result<(), DbError> {
+    let source = source(db);
+    let pending =
+        on_db!(db, connection => connection.has_pending_migration(source)).map_err(|error| failed(&*error))?;
+    if pending {
+        return Err(DbError::Schema(
+            "the database has an older schema; bring it up to date with `gpuledger migrate`".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// On PostgreSQL, gives a role what the service needs and no more: it owns nothing, and may not change, empty or
+/// alter what is frozen.
+///
+/// # Errors
+/// What the database says; also where the role's name is not a plain identifier.
+pub fn grant_service_role(db: &mut Db, role: &str) -> Result<(), DbError> {
+    let plain = !role.is_empty() && role.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !plain {
+        return Err(DbError::Address(format!("“{role}” is not a plain role name: letters, digits and _")));
+    }
+    match db {
+        Db::Lite(_) => Err(DbError::Address("SQLite has no roles; protect the file with its permissions".into())),
+        Db::Pg(_) => {
+            db.execute(&include_str!("../../migrations/postgres/service_role.sql").replace("SERVICE_ROLE", role))
+        }
+    }
+}

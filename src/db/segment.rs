@@ -1,0 +1,176 @@
+//! Segments: the units of record.
+
+use diesel::prelude::*;
+use gpuledger_domain::ids::{FactSetId, JobId, NodeId, SkuId, UnitId};
+use gpuledger_domain::metering::{Segment, SegmentKey};
+use gpuledger_domain::time::{Hour, Instant, Interval};
+
+use crate::codes::Code;
+use crate::schema::segment;
+use crate::{Db, DbError, SQLITE_BINDS_MAX, on_db};
+
+/// A row of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Insertable)]
+#[diesel(table_name = segment, treat_none_as_default_value = false)]
+struct Row {
+    hour: i64,
+    node_id: i32,
+    epoch: i64,
+    number: i64,
+    on_node_id: i32,
+    unit_id: i32,
+    sku_id: i32,
+    job_id: i64,
+    fact_set_id: i32,
+    state: i16,
+    source: i16,
+    start_us: i64,
+    end_us: i64,
+    count: i32,
+    share_us: i64,
+    active_us: Option<i64>,
+    estimated_us: i64,
+    suspended_us: i64,
+}
+
+const COLUMNS: usize = 18;
+
+impl From<&Segment> for Row {
+    fn from(segment: &Segment) -> Row {
+        Row {
+            hour: segment.key.hour.number(),
+            node_id: segment.key.node.0,
+            epoch: segment.key.epoch,
+            number: segment.key.number,
+            on_node_id: segment.on_node.0,
+            unit_id: segment.unit.0,
+            sku_id: segment.sku.0,
+            job_id: segment.job.0,
+            fact_set_id: segment.facts.0,
+            state: segment.state.code(),
+            source: segment.source.code(),
+            start_us: segment.interval.start().micros(),
+            end_us: segment.interval.end().micros(),
+            count: segment.count,
+            share_us: segment.share_us,
+            active_us: segment.active_us,
+            estimated_us: segment.estimated_us,
+            suspended_us: segment.suspended_us,
+        }
+    }
+}
+
+impl TryFrom<Row> for Segment {
+    type Error = DbError;
+
+    fn try_from(row: Row) -> Result<Segment, DbError> {
+        let interval = Interval::new(Instant::from_micros(row.start_us), Instant::from_micros(row.end_us))
+            .ok_or_else(|| DbError::Inconsistent(format!("a segment of job {} ends before it begins", row.job_id)))?;
+        Ok(Segment {
+            key: SegmentKey {
+                hour: Hour::from_number(row.hour),
+                node: NodeId(row.node_id),
+                epoch: row.epoch,
+                number: row.number,
+            },
+            on_node: NodeId(row.on_node_id),
+            unit: UnitId(row.unit_id),
+            sku: SkuId(row.sku_id),
+            job: JobId(row.job_id),
+            facts: FactSetId(row.fact_set_id),
+            state: Code::from_code(row.state)?,
+            source: Code::from_code(row.source)?,
+            interval,
+            count: row.count,
+            share_us: row.share_us,
+            active_us: row.active_us,
+            estimated_us: row.estimated_us,
+            suspended_us: row.suspended_us,
+        })
+    }
+}
+
+/// Stores segments; those whose key is held already are left as they are. Fastest when sorted by key, since the key
+/// is the order of the table.
+///
+/// # Errors
+/// What the database says.
+pub fn insert(db: &mut Db, segments: &[Segment]) -> Result<(), DbError> {
+    use diesel::result::{DatabaseErrorKind, Error};
+    let rows: Vec<Row> = segments.iter().map(Row::from).collect();
+    if let Db::Pg(connection) = db {
+        make_months(connection, segments)?;
+        // Straight in, by COPY: new rows are the usual case, and several times as fast.
+        let straight = connection.transaction(|connection| {
+            diesel::copy_from(segment::table).from_insertable(rows.as_slice()).execute(connection)
+        });
+        match straight {
+            Err(Error::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => {}
+            other => return Ok(other.map(|_| ())?),
+        }
+    }
+    for rows in rows.chunks(SQLITE_BINDS_MAX / COLUMNS) {
+        on_db!(db, c => diesel::insert_into(segment::table).values(rows).on_conflict_do_nothing().execute(c))?;
+    }
+    Ok(())
+}
+
+/// Makes the months that these segments need.
+fn make_months(connection: &mut PgConnection, segments: &[Segment]) -> Result<(), DbError> {
+    #[derive(QueryableByName)]
+    struct Month {
+        #[diesel(sql_type = diesel::sql_types::BigInt)]
+        end_hour: i64,
+    }
+    let mut hours: Vec<i64> = segments.iter().map(|segment| segment.key.hour.number()).collect();
+    hours.sort_unstable();
+    let mut made_until = i64::MIN;
+    for hour in hours {
+        if hour >= made_until {
+            let month: Month = diesel::sql_query("SELECT end_hour FROM make_segment_month($1)")
+                .bind::<diesel::sql_types::BigInt, _>(hour)
+                .get_result(connection)?;
+            made_until = month.end_hour;
+        }
+    }
+    Ok(())
+}
+
+/// The segments of a node in these hours. Read by equality on each hour, so that the key finds them.
+///
+/// # Errors
+/// What the database says.
+pub fn of_hours(db: &mut Db, node: NodeId, hours: &[Hour]) -> Result<Vec<Segment>, DbError> {
+    let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
+    let rows: Vec<Row> = on_db!(db, c => segment::table
+        .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq(node.0)))
+        .load(c))?;
+    rows.into_iter().map(Segment::try_from).collect()
+}
+
+/// The segments of one job at a node in these hours, in key order: the evidence of a charge.
+///
+/// # Errors
+/// What the database says.
+pub fn of_job(db: &mut Db, node: NodeId, job: JobId, hours: &[Hour]) -> Result<Vec<Segment>, DbError> {
+    let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
+    let rows: Vec<Row> = on_db!(db, c => segment::table
+        .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq(node.0)).and(segment::job_id.eq(job.0)))
+        .order((segment::hour, segment::epoch, segment::number))
+        .load(c))?;
+    rows.into_iter().map(Segment::try_from).collect()
+}
+
+/// Removes the segments of an imported attempt, because a newer telling supersedes the one they were made from.
+///
+/// # Errors
+/// What the database says.
+pub fn remove_superseded(db: &mut Db, node: NodeId, job: JobId, interval: Interval) -> Result<(), DbError> {
+    let hours: Vec<i64> = interval.hours().map(Hour::number).collect();
+    for hours in hours.chunks(8_192) {
+        on_db!(db, c => diesel::delete(segment::table.filter(
+            segment::hour.eq_any(hours).and(segment::node_id.eq(node.0)).and(segment::epoch.eq(job.0))))
+            .execute(c))?;
+    }
+    Ok(())
+}

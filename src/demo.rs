@@ -1,0 +1,96 @@
+//! A real month from nothing: the published Philly trace, imported, priced and closed, its statements served.
+
+use std::path::{Path, PathBuf};
+
+use gpuledger_db::catalogue::CatalogueKind;
+use gpuledger_db::{Database, period};
+use gpuledger_domain::calendar::Month;
+use gpuledger_domain::time::Instant;
+
+use crate::config::Config;
+use crate::error::AppError;
+use crate::files::{SourceText, mapping, prices, rules, teams};
+use crate::import::InputFile;
+use crate::workflows::apply_catalogue::{Wanted, apply};
+use crate::workflows::books::Books;
+use crate::workflows::import_jobs::{ImportJobs, ImportWatcher, import_jobs};
+use crate::workflows::{close, migrate, statements};
+
+const TRACE: &[u8] = include_bytes!("../docs/examples/philly/philly.csv.gz");
+const MAPPING: &str = include_str!("../docs/examples/philly/mapping.toml");
+const TEAMS: &str = include_str!("../docs/examples/philly/teams.toml");
+const PRICES: &str = include_str!("../docs/examples/philly/prices.toml");
+const RULES: &str = include_str!("../docs/examples/philly/rules.toml");
+
+/// What is printed on every page of the demonstration.
+pub const NOTICE: &str = "This is a demonstration. Start, length, GPU count and virtual cluster of each job are those of the \
+    published Philly trace (Microsoft, 2017). Price, worth of a credit, cost centres and the GPU's name are invented; \
+    the trace names no experiments, so that jobs are grouped by size.";
+
+/// Fresh books with the trace in them, every month of it closed.
+///
+/// # Errors
+/// The database's. The file at `path` must not exist yet.
+pub fn prepare(
+    config: &Config,
+    path: &Path,
+    watcher: &mut impl ImportWatcher,
+    clock: impl Fn() -> Instant,
+) -> Result<Config, AppError> {
+    let mut config = config.clone();
+    config.database = Database::Lite(PathBuf::from(path));
+    config.notice = Some(NOTICE.to_owned());
+    migrate::migrate(&config.database, &config.calendar)?;
+    let mut db = config.database.open()?;
+    let actor = "demo";
+    let mut books = Books::default();
+    books.teams = teams::parse(&SourceText::new("teams.toml", TEAMS), &config.calendar)?;
+    apply(
+        &mut db,
+        &config.calendar,
+        &Wanted { kind: CatalogueKind::Teams, body: TEAMS, books: &books, actor },
+        clock(),
+    )?;
+    books.prices = prices::parse(&SourceText::new("prices.toml", PRICES), &config.calendar, false)?;
+    apply(
+        &mut db,
+        &config.calendar,
+        &Wanted { kind: CatalogueKind::Prices, body: PRICES, books: &books, actor },
+        clock(),
+    )?;
+    books.rules = rules::parse(&SourceText::new("rules.toml", RULES), &config.calendar)?;
+    apply(
+        &mut db,
+        &config.calendar,
+        &Wanted { kind: CatalogueKind::Rules, body: RULES, books: &books, actor },
+        clock(),
+    )?;
+    let mapping = mapping::parse(&SourceText::new("mapping.toml", MAPPING))?;
+    let file = InputFile::of_bytes("philly.csv.gz", TRACE)?;
+    import_jobs(
+        &mut db,
+        &config.calendar,
+        &file,
+        &ImportJobs { mapping: &mapping, strict: true, actor },
+        watcher,
+        &clock,
+    )?;
+    for state in period::all(&mut db)? {
+        close::close(&mut db, &config.calendar, state.period.month, actor, &clock)?;
+    }
+    Ok(config)
+}
+
+/// The closed months of books, earliest first, with their statements.
+///
+/// # Errors
+/// The database's.
+pub fn months(config: &Config, now: Instant) -> Result<Vec<(Month, statements::PeriodStatements)>, AppError> {
+    let mut db = config.database.open()?;
+    let closed = period::all(&mut db)?.into_iter().filter(|state| state.closing.is_some());
+    closed
+        .map(|state| {
+            Ok((state.period.month, statements::of_period(&mut db, &config.calendar, state.period.month, now)?))
+        })
+        .collect()
+}

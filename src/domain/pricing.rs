@@ -1,0 +1,12 @@
+//! What GPU-time costs.
+//!
+//! [`PriceBook::terms`] finds the rate and weight that are in force for a slot; [`charge`] multiplies and rounds,
+//! once. What has no price is unpriced, which is not zero.
+
+mod charge;
+mod price_book;
+mod slices;
+
+pub use charge::{Charge, ChargeKind, Payer, charge};
+pub use price_book::{Gap, PoolTerms, PriceBook, PriceKey, PriceRow, Terms, Unpriced};
+pub use slices::{Basis, Sku, SkuSlices, dearest_layout, weights};

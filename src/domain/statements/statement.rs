@@ -1,0 +1,296 @@
+//! A statement: the charges of a team in a period, summed into lines, each total rounded once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{ExperimentId, JobId, PoolId, PoolName, SkuId};
+use crate::money::{Column, CreditRate, Printed, Rate};
+use crate::pricing::{Charge, ChargeKind, Sku};
+use crate::rules::{ServiceClass, Workload};
+use crate::units::{Fraction, Overflow, Ratio};
+
+/// What is the same for all charges in a line. Lines are ordered by it: by words people know, never by a number
+/// the database gave.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LineKey {
+    /// Why.
+    pub kind: ChargeKind,
+    /// The section it stands in.
+    pub workload: Workload,
+    /// Of what.
+    pub sku: Sku,
+    /// In which pool.
+    pub pool: PoolName,
+    /// On what terms.
+    pub service_class: ServiceClass,
+    /// Credits per hour.
+    pub rate: Rate,
+    /// The part of the rate that applies.
+    pub weight: Ratio,
+}
+
+/// Sums over charges, exact.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sums {
+    /// Instance-time held, in microseconds.
+    pub share_us: i128,
+    /// GPU-equivalent time, in microseconds: share × compute slices ÷ the GPU's.
+    pub gpu_us: Fraction,
+    /// Of `share_us`, inferred over gaps.
+    pub estimated_us: i128,
+    /// Σ quantity × rate in credits.
+    pub exact: Fraction,
+    /// Σ of the charges' rounded amounts, in micro-credits. What it lacks from `exact` is residue.
+    pub charged_micros: i128,
+    /// How many charges.
+    pub charges: u64,
+    /// Which jobs.
+    pub jobs: BTreeSet<JobId>,
+}
+
+/// Amounts of a column in credits, and in currency where the period has a rate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MoneyColumn {
+    /// In credits.
+    pub credits: Column<2>,
+    /// In currency: the printed credit total at the rate, spread first over sections, then over lines.
+    pub currency: Option<Column<2>>,
+}
+
+/// A line of a statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatementLine {
+    /// What it is for.
+    pub key: LineKey,
+    /// Its sums.
+    pub sums: Sums,
+    /// Its printed amount in credits.
+    pub amount: Printed<2>,
+    /// Its printed amount in currency.
+    pub currency_amount: Option<Printed<2>>,
+}
+
+/// An experiment's part of a statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExperimentLine {
+    /// The experiment; 0 for jobs that name none.
+    pub experiment: ExperimentId,
+    /// Its sums.
+    pub sums: Sums,
+    /// Its printed amount in credits.
+    pub amount: Printed<2>,
+    /// Its printed amount in currency.
+    pub currency_amount: Option<Printed<2>>,
+}
+
+/// A team's charges of a period.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Statement {
+    /// By kind, workload, SKU, pool, class and rate.
+    pub lines: Vec<StatementLine>,
+    /// Of all lines.
+    pub sums: Sums,
+    /// The total in credits, rounded once.
+    pub amount: Printed<2>,
+    /// The total in currency.
+    pub currency_amount: Option<Printed<2>>,
+    /// What a credit is worth in the period.
+    pub credit_rate: Option<CreditRate>,
+}
+
+/// The words behind the numbers of charges.
+pub trait Names {
+    /// The SKU behind its number.
+    fn sku(&self, id: SkuId) -> Option<&Sku>;
+    /// The pool behind its number.
+    fn pool(&self, id: PoolId) -> Option<&PoolName>;
+    /// The experiment behind its number; `None` also for 0.
+    fn experiment(&self, id: ExperimentId) -> Option<&str>;
+}
+
+impl Sums {
+    /// Nothing.
+    #[must_use]
+    pub fn none() -> Sums {
+        Sums {
+            share_us: 0,
+            gpu_us: Fraction::ZERO,
+            estimated_us: 0,
+            exact: Fraction::ZERO,
+            charged_micros: 0,
+            charges: 0,
+            jobs: BTreeSet::new(),
+        }
+    }
+
+    fn add_charge(&mut self, charge: &Charge) {
+        self.share_us += i128::from(charge.share_us);
+        self.estimated_us += i128::from(charge.estimated_us);
+        self.charged_micros += i128::from(charge.amount.0);
+        self.charges += 1;
+        self.jobs.insert(charge.job);
+    }
+
+    /// GPU-time and exact amount of sums that share one SKU, rate and weight: multiplied once, not charge by charge.
+    fn price(&mut self, sku: &Sku, weight: Ratio, rate: Rate) -> Result<(), Overflow> {
+        self.gpu_us = Fraction::whole(self.share_us).times(sku.slices.compute.fraction())?;
+        self.exact = crate::money::exact_cost(self.share_us, weight, rate)?;
+        Ok(())
+    }
+
+    /// The sums of both.
+    ///
+    /// # Errors
+    /// [`Overflow`] where a sum cannot be held exactly.
+    pub fn plus(mut self, other: &Sums) -> Result<Sums, Overflow> {
+        self.share_us += other.share_us;
+        self.estimated_us += other.estimated_us;
+        self.charged_micros += other.charged_micros;
+        self.charges += other.charges;
+        self.gpu_us = self.gpu_us.plus(other.gpu_us)?;
+        self.exact = self.exact.plus(other.exact)?;
+        self.jobs.extend(other.jobs.iter().copied());
+        Ok(self)
+    }
+}
+
+impl Statement {
+    /// The statement of these charges, all of one team and period, in any order. Charges whose SKU or pool `names`
+    /// does not know are an inconsistency of the caller and give `Ok(None)`.
+    ///
+    /// # Errors
+    /// [`Overflow`] where a sum cannot be held exactly.
+    pub fn of<'a>(
+        charges: impl IntoIterator<Item = &'a Charge>,
+        names: &impl Names,
+        credit_rate: Option<&CreditRate>,
+    ) -> Result<Option<Statement>, Overflow> {
+        let Some(lines) = sums_by_line(charges, names, |_| ())? else { return Ok(None) };
+        let lines: Vec<(LineKey, Sums)> = lines.into_iter().map(|((key, ()), sums)| (key, sums)).collect();
+        let total = lines.iter().try_fold(Sums::none(), |total, (_, sums)| total.plus(sums))?;
+        let exact: Vec<Fraction> = lines.iter().map(|(_, sums)| sums.exact).collect();
+        let sections: Vec<(ChargeKind, Workload)> = lines.iter().map(|(key, _)| (key.kind, key.workload)).collect();
+        let money = MoneyColumn::spread(&exact, &sections, credit_rate)?;
+        let currency = money.currency.as_ref();
+        let lines = lines.into_iter().enumerate().map(|(index, (key, sums))| StatementLine {
+            key,
+            sums,
+            amount: part(&money.credits, index),
+            currency_amount: currency.map(|column| part(column, index)),
+        });
+        Ok(Some(Statement {
+            lines: lines.collect(),
+            sums: total,
+            amount: money.credits.total,
+            currency_amount: currency.map(|column| column.total),
+            credit_rate: credit_rate.cloned(),
+        }))
+    }
+
+    /// The same total by experiment, in the order of their names, "none named" last.
+    ///
+    /// # Errors
+    /// [`Overflow`] where a sum cannot be held exactly.
+    pub fn by_experiment<'a>(
+        &self,
+        charges: impl IntoIterator<Item = &'a Charge>,
+        names: &impl Names,
+    ) -> Result<Option<Vec<ExperimentLine>>, Overflow> {
+        let Some(parts) = sums_by_line(charges, names, |charge| charge.payer.experiment)? else { return Ok(None) };
+        let mut by_experiment: BTreeMap<(bool, Option<&str>, ExperimentId), Sums> = BTreeMap::new();
+        for ((_, experiment), sums) in parts {
+            let name = names.experiment(experiment);
+            let entry = by_experiment.entry((name.is_none(), name, experiment)).or_insert_with(Sums::none);
+            *entry = std::mem::replace(entry, Sums::none()).plus(&sums)?;
+        }
+        let exact: Vec<Fraction> = by_experiment.values().map(|sums| sums.exact).collect();
+        let credits = Printed::column_of(self.amount, &exact)?;
+        let rate = self.credit_rate.as_ref();
+        let currency =
+            rate.zip(self.currency_amount).map(|(rate, total)| in_currency(total, &exact, rate)).transpose()?;
+        let line =
+            |(index, ((_, _, experiment), sums)): (usize, ((bool, Option<&str>, ExperimentId), Sums))| ExperimentLine {
+                experiment,
+                sums,
+                amount: part(&credits, index),
+                currency_amount: currency.as_ref().map(|column| part(column, index)),
+            };
+        Ok(Some(by_experiment.into_iter().enumerate().map(line).collect()))
+    }
+}
+
+/// Sums charges by line and one more attribute; `None` where a name is missing.
+fn sums_by_line<'a, T: Ord + Copy>(
+    charges: impl IntoIterator<Item = &'a Charge>,
+    names: &impl Names,
+    attribute: impl Fn(&Charge) -> T,
+) -> Result<Option<BTreeMap<(LineKey, T), Sums>>, Overflow> {
+    // Numbers first: there are few lines and many charges, and words are slow to compare.
+    let mut by_number: BTreeMap<_, Sums> = BTreeMap::new();
+    for charge in charges {
+        let payer = charge.payer;
+        let key =
+            (charge.kind, payer.workload, charge.sku, payer.pool, payer.service_class, charge.rate, charge.weight);
+        by_number.entry((key, attribute(charge))).or_insert_with(Sums::none).add_charge(charge);
+    }
+    let mut by_word: BTreeMap<(LineKey, T), Sums> = BTreeMap::new();
+    for (((kind, workload, sku, pool, service_class, rate, weight), attribute), mut sums) in by_number {
+        let (Some(sku), Some(pool)) = (names.sku(sku), names.pool(pool)) else { return Ok(None) };
+        sums.price(sku, weight, rate)?;
+        let key = LineKey { kind, workload, sku: sku.clone(), pool: pool.clone(), service_class, rate, weight };
+        let entry = by_word.entry((key, attribute)).or_insert_with(Sums::none);
+        *entry = std::mem::replace(entry, Sums::none()).plus(&sums)?;
+    }
+    Ok(Some(by_word))
+}
+
+impl MoneyColumn {
+    /// Prints exact amounts so that they add up: credits by largest remainder under their total; currency from the
+    /// printed credit total at the rate, spread first over runs of equal `sections`, then over lines.
+    ///
+    /// # Errors
+    /// [`Overflow`] where a number cannot be held exactly.
+    pub fn spread<S: PartialEq>(
+        exact: &[Fraction],
+        sections: &[S],
+        credit_rate: Option<&CreditRate>,
+    ) -> Result<MoneyColumn, Overflow> {
+        let credits = Printed::<2>::column(exact)?;
+        let Some(rate) = credit_rate else { return Ok(MoneyColumn { credits, currency: None }) };
+        let total = Printed::rounded(credits.total.fraction().times(rate.rate.fraction())?)?;
+        let pairs: Vec<(&S, &Fraction)> = sections.iter().zip(exact).collect();
+        let groups: Vec<Vec<Fraction>> =
+            pairs.chunk_by(|a, b| a.0 == b.0).map(|group| group.iter().map(|(_, exact)| **exact).collect()).collect();
+        let sums = groups.iter().map(|group| Fraction::sum(group.iter().copied())).collect::<Result<Vec<_>, _>>()?;
+        let mut parts = Vec::new();
+        for (group, total) in groups.iter().zip(in_currency(total, &sums, rate)?.parts) {
+            parts.extend(in_currency(total, group, rate)?.parts);
+        }
+        Ok(MoneyColumn { credits, currency: Some(Column { total, parts }) })
+    }
+}
+
+fn in_currency(total: Printed<2>, exact: &[Fraction], rate: &CreditRate) -> Result<Column<2>, Overflow> {
+    let converted = exact.iter().map(|exact| exact.times(rate.rate.fraction())).collect::<Result<Vec<_>, _>>()?;
+    Printed::column_of(total, &converted)
+}
+
+fn part<const PLACES: u32>(column: &Column<PLACES>, index: usize) -> Printed<PLACES> {
+    column.parts.get(index).copied().unwrap_or_default()
+}
+
+/// What a list of statements needs as its last row so that it adds up: the exact total rounded once, less the
+/// printed totals, each of which was rounded by itself. Zero where nothing is missing.
+///
+/// # Errors
+/// [`Overflow`] where the sum cannot be held exactly.
+pub fn rounding_row<const PLACES: u32>(
+    exact: &[Fraction],
+    printed: &[Printed<PLACES>],
+) -> Result<Printed<PLACES>, Overflow> {
+    let total = Printed::<PLACES>::rounded(Fraction::sum(exact.iter().copied())?)?;
+    Ok(Printed(total.0 - printed.iter().map(|printed| printed.0).sum::<i128>()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

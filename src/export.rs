@@ -1,0 +1,9 @@
+//! Statements in every form people take them: text, CSV, JSON, HTML. Each form prints the same figures; none works
+//! out a figure of its own.
+
+pub mod csv;
+pub mod html;
+pub mod json;
+pub mod screen;
+pub mod table;
+pub mod text;

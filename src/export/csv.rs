@@ -1,0 +1,162 @@
+//! Statements as CSV: RFC 4180, plain digits, no figure that depends on the machine or the moment.
+
+use gpuledger_domain::money::Printed;
+use gpuledger_domain::units::{Fraction, Overflow};
+
+use crate::error::AppError;
+use crate::workflows::statements::{PeriodStatements, StatementView, seconds};
+
+/// The list of a period's statements; the last row makes it add up.
+///
+/// # Errors
+/// A number that cannot be held.
+pub fn list(period: &PeriodStatements) -> Result<String, AppError> {
+    let mut rows = vec![texts([
+        "period",
+        "team",
+        "name",
+        "cost_centre",
+        "number",
+        "version",
+        "jobs",
+        "held_seconds",
+        "gpu_seconds",
+        "credits",
+        "credits_exact",
+        "currency",
+        "currency_amount",
+        "unpriced_gpu_seconds",
+    ])];
+    for view in &period.statements {
+        let head = &view.head;
+        let sums = &head.sums;
+        let priced = view.unpriced.is_empty();
+        let amount = |text: String| if priced { text } else { String::new() };
+        rows.push(vec![
+            period.period.month.to_string(),
+            cell(&head.team_code),
+            cell(&head.team_name),
+            cell(&head.cost_centre),
+            head.number.clone(),
+            version(head.version),
+            sums.jobs.to_string(),
+            six(seconds(Fraction::whole(sums.share_us.into()))?)?,
+            six(seconds(sums.gpu_us)?)?,
+            amount(sums.amount.to_string()),
+            amount(six(sums.exact)?),
+            head.credit_rate.as_ref().map(|(currency, _)| currency.clone()).unwrap_or_default(),
+            amount(sums.currency_amount.map(|printed| printed.to_string()).unwrap_or_default()),
+            six(unpriced_seconds(view)?)?,
+        ]);
+    }
+    let rounding = &period.rounding;
+    let currency = rounding.currency_amount.map(|printed| printed.to_string());
+    rows.push(vec![
+        period.period.month.to_string(),
+        "rounding".into(),
+        String::new(),
+        String::new(),
+        String::new(),
+        String::new(),
+        String::new(),
+        String::new(),
+        rounding.gpu_seconds_exact.to_string(),
+        rounding.amount.to_string(),
+        rounding.amount_exact.to_string(),
+        String::new(),
+        currency.unwrap_or_default(),
+        String::new(),
+    ]);
+    written(rows)
+}
+
+/// The lines of one statement; the last row is the total.
+///
+/// # Errors
+/// A number that cannot be held.
+pub fn statement(view: &StatementView) -> Result<String, AppError> {
+    let head = &view.head;
+    let mut rows = vec![texts([
+        "number",
+        "team",
+        "kind",
+        "workload",
+        "sku",
+        "pool",
+        "class",
+        "rate",
+        "weight",
+        "jobs",
+        "held_seconds",
+        "gpu_seconds",
+        "estimated_seconds",
+        "credits",
+        "credits_exact",
+        "currency_amount",
+    ])];
+    let figures = |sums: &gpuledger_db::statement::StoredSums| -> Result<Vec<String>, AppError> {
+        Ok(vec![
+            sums.jobs.to_string(),
+            six(seconds(Fraction::whole(sums.share_us.into()))?)?,
+            six(seconds(sums.gpu_us)?)?,
+            six(seconds(Fraction::whole(sums.estimated_us.into()))?)?,
+            sums.amount.to_string(),
+            six(sums.exact)?,
+            sums.currency_amount.map(|printed| printed.to_string()).unwrap_or_default(),
+        ])
+    };
+    for line in &view.lines {
+        let mut row = vec![
+            head.number.clone(),
+            cell(&head.team_code),
+            super::text::kind(line.kind).to_owned(),
+            line.workload.as_str().to_owned(),
+            cell(line.sku_code.as_str()),
+            cell(line.pool.as_str()),
+            line.service_class.as_str().to_owned(),
+            line.rate.to_string(),
+            line.weight.to_string(),
+        ];
+        row.extend(figures(&line.sums)?);
+        rows.push(row);
+    }
+    let mut total = vec![head.number.clone(), cell(&head.team_code), "total".into()];
+    total.extend(std::iter::repeat_n(String::new(), 6));
+    total.extend(figures(&head.sums)?);
+    rows.push(total);
+    written(rows)
+}
+
+/// GPU-seconds of a statement that have no price.
+pub(super) fn unpriced_seconds(view: &StatementView) -> Result<Fraction, Overflow> {
+    seconds(Fraction::sum(view.unpriced.iter().map(|unpriced| unpriced.gpu_us))?)
+}
+
+/// Six places, as files print exact amounts.
+pub(super) fn six(exact: Fraction) -> Result<String, Overflow> {
+    Ok(Printed::<6>::rounded(exact)?.to_string())
+}
+
+fn version(version: i32) -> String {
+    if version == 0 { String::new() } else { version.to_string() }
+}
+
+fn texts<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+/// A text that a spreadsheet must not run as a formula gets a leading `'`.
+#[must_use]
+pub fn cell(text: &str) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\0']) { format!("'{text}") } else { text.to_owned() }
+}
+
+fn written(rows: Vec<Vec<String>>) -> Result<String, AppError> {
+    let failed = |error: &dyn std::fmt::Display| AppError::Refused(format!("CSV cannot be written: {error}"));
+    let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
+    for row in rows {
+        writer.write_record(&row).map_err(|error| failed(&error))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| failed(&error))?;
+    String::from_utf8(bytes).map_err(|error| failed(&error))
+}

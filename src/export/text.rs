@@ -1,0 +1,173 @@
+//! Statements as text for a terminal.
+
+use gpuledger_domain::calendar::BillingCalendar;
+use gpuledger_domain::money::Printed;
+use gpuledger_domain::pricing::ChargeKind;
+use gpuledger_domain::units::Fraction;
+
+use super::screen::{grouped, hours, measured, signed};
+use super::table::Table;
+use crate::error::AppError;
+use crate::workflows::statements::{
+    ChangeFromLastMonth, Life, PeriodStatements, StatementDetails, StatementView, seconds,
+};
+
+/// The word for a kind of charge.
+#[must_use]
+pub const fn kind(kind: ChargeKind) -> &'static str {
+    match kind {
+        ChargeKind::Usage => "usage",
+        ChargeKind::IdleShare => "idle-share",
+        ChargeKind::Reservation => "reservation",
+        ChargeKind::Energy => "energy",
+        ChargeKind::Discount => "discount",
+        ChargeKind::OwnerCredit => "owner-credit",
+        ChargeKind::Adjustment => "adjustment",
+        ChargeKind::Correction => "correction",
+    }
+}
+
+/// The list of a period's statements, its rounding row, and its total.
+///
+/// # Errors
+/// A number that cannot be held.
+pub fn list(period: &PeriodStatements) -> Result<String, AppError> {
+    let mut table = Table::new(&["statement", "team", "name", "jobs", "GPU-seconds", "credits"]);
+    let mut unpriced = String::new();
+    for view in &period.statements {
+        let head = &view.head;
+        let number = if head.number.is_empty() { "draft".to_owned() } else { head.number.clone() };
+        let amount = if view.unpriced.is_empty() { grouped(head.sums.amount) } else { "unpriced".into() };
+        let gpu_seconds = Printed::<0>::rounded(seconds(head.sums.gpu_us)?)?;
+        table.row([
+            number,
+            head.team_code.clone(),
+            head.team_name.clone(),
+            head.sums.jobs.to_string(),
+            grouped(gpu_seconds),
+            amount,
+        ]);
+        for row in &view.unpriced {
+            let held = grouped(Printed::<0>::rounded(seconds(row.gpu_us)?)?);
+            unpriced += &format!(
+                "unpriced: team {}, {}, pool {}, {held} GPU-seconds: {}\n",
+                head.team_code, row.sku.code, row.pool, row.reason
+            );
+        }
+    }
+    let rounding = &period.rounding;
+    if rounding.amount.0 != 0 || rounding.gpu_seconds.0 != 0 {
+        table.row(
+            ["", "rounding", "", "", &grouped(rounding.gpu_seconds), &grouped(rounding.amount)].map(str::to_owned),
+        );
+    }
+    if unpriced.is_empty() {
+        let total = Printed::<2>::rounded(period.exact)?;
+        let all = Fraction::sum(period.statements.iter().map(|view| view.head.sums.gpu_us))?;
+        let all = Printed::<0>::rounded(seconds(all)?)?;
+        table.row(["total", "", "", "", &grouped(all), &grouped(total)].map(str::to_owned));
+    }
+    let life = match period.life {
+        Life::Open => "open: these are estimates by today's rules and prices\n",
+        Life::InReview => "in review: the month is over and not closed\n",
+        Life::Closed { .. } => "",
+    };
+    Ok(format!("{}{unpriced}{life}", table.text()))
+}
+
+/// One statement: header, lines, experiments, change.
+///
+/// # Errors
+/// A number that cannot be held.
+pub fn statement(
+    calendar: &BillingCalendar,
+    view: &StatementView,
+    details: &StatementDetails,
+) -> Result<String, AppError> {
+    let head = &view.head;
+    let period = calendar.period_of(head.period_start);
+    let mut text = format!(
+        "Statement {}, version {}\n{} ({}), cost centre {}\n1–{} {} {}, {}\n\n",
+        head.number,
+        head.version,
+        head.team_name,
+        head.team_code,
+        or_dash(&head.cost_centre),
+        period.month.days(),
+        period.month.name(),
+        period.month.year(),
+        calendar.zone_name()
+    );
+    let held = hours(&view.lines.iter().map(|line| Fraction::whole(line.sums.share_us.into())).collect::<Vec<_>>())?;
+    let gpu = hours(&view.lines.iter().map(|line| line.sums.gpu_us).collect::<Vec<_>>())?;
+    let currency = head.credit_rate.as_ref().map_or("", |(currency, _)| currency.as_str());
+    let mut table = Table::new(&[
+        "workload",
+        "SKU",
+        "pool",
+        "class",
+        "hours held",
+        "GPU-hours",
+        "measured",
+        "an hour",
+        "credits",
+        currency,
+    ]);
+    for (index, line) in view.lines.iter().enumerate() {
+        let at = |column: &gpuledger_domain::money::Column<2>| column.parts.get(index).copied().unwrap_or_default();
+        table.row([
+            line.workload.as_str().to_owned(),
+            line.sku_code.to_string(),
+            line.pool.to_string(),
+            line.service_class.as_str().to_owned(),
+            grouped(at(&held)),
+            grouped(at(&gpu)),
+            measured(line.sums.share_us, line.sums.estimated_us),
+            line.rate.to_string(),
+            grouped(line.sums.amount),
+            line.sums.currency_amount.map(grouped).unwrap_or_default(),
+        ]);
+    }
+    table.row(
+        [
+            "total",
+            "",
+            "",
+            "",
+            &grouped(held.total),
+            &grouped(gpu.total),
+            &measured(head.sums.share_us, head.sums.estimated_us),
+            "",
+            &grouped(head.sums.amount),
+            &head.sums.currency_amount.map(grouped).unwrap_or_default(),
+        ]
+        .map(str::to_owned),
+    );
+    text += &table.text();
+    let mut table = Table::new(&["experiment", "jobs", "credits"]);
+    for row in &details.experiments {
+        table.row([row.name.clone().unwrap_or_else(|| "none named".into()), row.jobs.to_string(), grouped(row.amount)]);
+    }
+    text += &format!("\n{}\n{}", table.text(), change(&details.change));
+    Ok(text)
+}
+
+fn change(change: &ChangeFromLastMonth) -> String {
+    match change {
+        ChangeFromLastMonth::NotClosed => "Last month is not closed, so there is nothing to compare with.\n".into(),
+        ChangeFromLastMonth::NoChargesThen => "The team had no charges last month.\n".into(),
+        ChangeFromLastMonth::Drivers(change) => {
+            let mut table = Table::new(&["change from last month", ""]);
+            table.row(["last month, charged".into(), grouped(change.from)]);
+            table.row(["GPU-hours".into(), signed(change.hours)]);
+            table.row(["mix of SKUs".into(), signed(change.mix)]);
+            table.row(["rates".into(), signed(change.rates)]);
+            table.row(["this month, charged".into(), grouped(change.to)]);
+            table.text()
+        }
+    }
+}
+
+fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "–" } else { text }
+}

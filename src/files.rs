@@ -1,0 +1,11 @@
+//! What people write: teams, prices, rules and mappings. Each file is read as a whole, and every mistake in it is
+//! told at once, with line, column and remedy. Nothing of a file with a mistake is used.
+
+pub mod mapping;
+pub mod prices;
+pub mod prices_csv;
+pub mod rules;
+mod source;
+pub mod teams;
+
+pub use source::{Diagnostic, Diagnostics, SourceText, When};

@@ -1,0 +1,320 @@
+//! The mapping file of `import jobs`: which column is what, in which units and zone.
+
+use std::collections::BTreeMap;
+
+use gpuledger_domain::ids::{ClusterName, PoolName, SkuCode, checked_fact};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Diagnostics, SourceText};
+
+/// What a column of a job list can be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JobField {
+    /// The scheduler's own id of the attempt's job.
+    Id,
+    /// The cluster.
+    Cluster,
+    /// The pool.
+    Pool,
+    /// The SKU, by any name.
+    Sku,
+    /// When it began.
+    Start,
+    /// When it ended; empty while it runs.
+    End,
+    /// How long it ran.
+    Duration,
+    /// When it was submitted.
+    Submit,
+    /// How many GPUs it held.
+    Gpus,
+    /// Who submitted it.
+    User,
+    /// The account.
+    Account,
+    /// The partition or queue.
+    Partition,
+    /// The quality of service.
+    Qos,
+    /// The namespace.
+    Namespace,
+    /// The job's name.
+    Name,
+    /// How it ended.
+    EndState,
+    /// The nodes, by comma or space, brackets allowed: `gpu[01-03,07]`.
+    Nodes,
+    /// How many GPUs it held on each of the nodes.
+    GpusPerNode,
+    /// A label.
+    Label(String),
+}
+
+impl JobField {
+    const WORDS: &'static str = "id, cluster, pool, sku, start, end, duration, submit, gpus, user, account, partition, qos, namespace, name, end_state, nodes, gpus_per_node or label.KEY";
+
+    fn parse(text: &str) -> Option<JobField> {
+        Some(match text {
+            "id" => JobField::Id,
+            "cluster" => JobField::Cluster,
+            "pool" => JobField::Pool,
+            "sku" => JobField::Sku,
+            "start" => JobField::Start,
+            "end" => JobField::End,
+            "duration" => JobField::Duration,
+            "submit" => JobField::Submit,
+            "gpus" => JobField::Gpus,
+            "user" => JobField::User,
+            "account" => JobField::Account,
+            "partition" => JobField::Partition,
+            "qos" => JobField::Qos,
+            "namespace" => JobField::Namespace,
+            "name" => JobField::Name,
+            "end_state" => JobField::EndState,
+            "nodes" => JobField::Nodes,
+            "gpus_per_node" => JobField::GpusPerNode,
+            _ => JobField::Label(text.strip_prefix("label.").filter(|key| !key.is_empty())?.to_owned()),
+        })
+    }
+}
+
+/// How instants are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TimeFormat {
+    /// RFC 3339, with an offset.
+    Rfc3339,
+    /// Seconds since the Unix epoch, decimals allowed.
+    UnixSeconds,
+    /// Milliseconds since the Unix epoch.
+    UnixMilliseconds,
+    /// A pattern of strptime, in the stated zone unless it holds `%z`.
+    Pattern(String),
+}
+
+/// A mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Which column is what.
+    pub columns: BTreeMap<JobField, String>,
+    /// What is the same for every line.
+    pub constants: BTreeMap<JobField, String>,
+    /// How instants are written.
+    pub time_format: TimeFormat,
+    /// The zone of instants without an offset.
+    pub zone: Option<String>,
+    /// Microseconds in the unit of `duration`.
+    pub duration_unit_us: i64,
+    /// What stands between columns.
+    pub delimiter: u8,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MappingFile {
+    columns: BTreeMap<Spanned<String>, Spanned<String>>,
+    #[serde(default)]
+    constants: BTreeMap<Spanned<String>, Spanned<String>>,
+    time: Option<TimeEntry>,
+    csv: Option<CsvEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimeEntry {
+    zone: Option<Spanned<String>>,
+    format: Option<Spanned<String>>,
+    duration_unit: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CsvEntry {
+    delimiter: Option<Spanned<String>>,
+}
+
+/// Reads a mapping file.
+///
+/// # Errors
+/// Every mistake in it.
+pub fn parse(source: &SourceText) -> Result<Mapping, Diagnostics> {
+    let file: MappingFile = source.parse_toml()?;
+    let mut wrong = Diagnostics::default();
+    let columns = fields(source, &mut wrong, &file.columns, "columns");
+    let constants = fields(source, &mut wrong, &file.constants, "constants");
+    check_fields(source, &mut wrong, &file, &columns, &constants);
+    let time = file.time.as_ref();
+    let time_format = match time.and_then(|time| time.format.as_ref()) {
+        None => Some(TimeFormat::Rfc3339),
+        Some(text) => wrong.check(source, "time.format", text, time_format),
+    };
+    let zone = time.and_then(|time| time.zone.as_ref());
+    if let Some(zone) = zone {
+        wrong.check(source, "time.zone", zone, |zone| {
+            gpuledger_domain::calendar::BillingCalendar::new(zone).map(|_| ())
+        });
+    }
+    if let (Some(TimeFormat::Pattern(pattern)), None) = (&time_format, zone) {
+        if !pattern.contains("%z") && !pattern.contains("%:z") && !pattern.contains("%s") {
+            let at = time.and_then(|time| time.format.as_ref()).map_or(0, |format| format.span().start);
+            wrong.push(source.at(
+                at,
+                "time.format",
+                "times without an offset need a zone; add zone = \"UTC\" or the zone they were written in",
+            ));
+        }
+    }
+    let duration_unit_us = match time.and_then(|time| time.duration_unit.as_ref()) {
+        None => Some(1_000_000),
+        Some(text) => wrong.check(source, "time.duration_unit", text, duration_unit),
+    };
+    let delimiter = match file.csv.as_ref().and_then(|csv| csv.delimiter.as_ref()) {
+        None => Some(b','),
+        Some(text) => wrong.check(source, "csv.delimiter", text, |text| match text.as_bytes() {
+            [byte] => Ok(*byte),
+            _ => Err(format!("{text:?} is not one character; write \",\", \";\", \"|\" or \"\\t\"")),
+        }),
+    };
+    wrong.clone().into_result()?;
+    let (Some(time_format), Some(duration_unit_us), Some(delimiter)) = (time_format, duration_unit_us, delimiter)
+    else {
+        return Err(wrong);
+    };
+    Ok(Mapping {
+        columns,
+        constants,
+        time_format,
+        zone: zone.map(|zone| zone.get_ref().clone()),
+        duration_unit_us,
+        delimiter,
+    })
+}
+
+fn time_format(text: &str) -> Result<TimeFormat, String> {
+    match text {
+        "rfc3339" => Ok(TimeFormat::Rfc3339),
+        "unix-seconds" => Ok(TimeFormat::UnixSeconds),
+        "unix-milliseconds" => Ok(TimeFormat::UnixMilliseconds),
+        pattern if pattern.contains('%') => Ok(TimeFormat::Pattern(pattern.to_owned())),
+        other => Err(format!(
+            "“{other}” is unknown; write rfc3339, unix-seconds, unix-milliseconds or a pattern like %Y-%m-%d %H:%M:%S"
+        )),
+    }
+}
+
+fn duration_unit(text: &str) -> Result<i64, String> {
+    match text {
+        "milliseconds" => Ok(1_000),
+        "seconds" => Ok(1_000_000),
+        "minutes" => Ok(60_000_000),
+        "hours" => Ok(3_600_000_000),
+        other => Err(format!("“{other}” is unknown; write milliseconds, seconds, minutes or hours")),
+    }
+}
+
+fn fields(
+    source: &SourceText,
+    wrong: &mut Diagnostics,
+    entries: &BTreeMap<Spanned<String>, Spanned<String>>,
+    table: &str,
+) -> BTreeMap<JobField, String> {
+    let mut fields = BTreeMap::new();
+    for (name, value) in entries {
+        let field = JobField::parse(name.get_ref())
+            .ok_or_else(|| format!("“{}” is unknown; write {}", name.get_ref(), JobField::WORDS));
+        if let Some(field) = wrong.note(source, name.span().start, table, field) {
+            fields.insert(field, value.get_ref().clone());
+        }
+    }
+    fields
+}
+
+/// Which fields must be there, and which exclude each other.
+fn check_fields(
+    source: &SourceText,
+    wrong: &mut Diagnostics,
+    file: &MappingFile,
+    columns: &BTreeMap<JobField, String>,
+    constants: &BTreeMap<JobField, String>,
+) {
+    let has = |field: &JobField| columns.contains_key(field) || constants.contains_key(field);
+    let mut need = |met: bool, message: &str| {
+        if !met {
+            wrong.push(source.whole("columns", message))
+        }
+    };
+    need(columns.contains_key(&JobField::Start), "which column is the start? add start = \"…\"");
+    need(
+        columns.contains_key(&JobField::End) != columns.contains_key(&JobField::Duration),
+        "which column is the end? add either end = \"…\" or duration = \"…\"",
+    );
+    need(
+        has(&JobField::Gpus) || (has(&JobField::Nodes) && has(&JobField::GpusPerNode)),
+        "how many GPUs? add gpus = \"…\", or nodes and gpus_per_node",
+    );
+    for (field, word) in [(JobField::Cluster, "cluster"), (JobField::Pool, "pool"), (JobField::Sku, "sku")] {
+        need(has(&field), &format!("which {word}? add {word} = \"…\" to [columns] or [constants]"));
+    }
+    for (name, value) in &file.constants {
+        let place = value.span().start;
+        let Some(field) = JobField::parse(name.get_ref()) else { continue };
+        if columns.contains_key(&field) {
+            wrong.push(source.at(
+                name.span().start,
+                "constants",
+                format!("{} is a column already; give it once", name.get_ref()),
+            ));
+        }
+        let text = value.get_ref();
+        let checked = match field {
+            JobField::Cluster => ClusterName::parse(text).map(|_| ()),
+            JobField::Pool => PoolName::parse(text).map(|_| ()),
+            JobField::Sku => SkuCode::parse(text).map(|_| ()),
+            JobField::Gpus | JobField::GpusPerNode => {
+                text.parse::<u32>().map(|_| ()).map_err(|_| format!("“{text}” is no whole number"))
+            }
+            JobField::Id | JobField::Start | JobField::End | JobField::Duration | JobField::Submit => {
+                Err(format!("{} differs from line to line; name its column in [columns]", name.get_ref()))
+            }
+            _ => checked_fact(text).map(|_| ()),
+        };
+        wrong.note(source, place, &format!("constants.{}", name.get_ref()), checked);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_mapping_lacks_is_named_with_the_remedy() {
+        let message = parse(&SourceText::new("m.toml", "[columns]\nstrat = \"s\"\n[time]\nformat = \"%Y\"\n"))
+            .unwrap_err()
+            .to_string();
+        assert!(message.starts_with("m.toml:2:1: columns: “strat” is unknown; write id,"), "{message}");
+        for part in [
+            "which column is the start?",
+            "which column is the end?",
+            "how many GPUs?",
+            "which cluster?",
+            "which pool?",
+            "which sku?",
+            "m.toml:4:10: time.format: times without an offset need a zone",
+        ] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_constant_that_must_differ_is_refused() {
+        let text = "[columns]\nstart = \"s\"\nend = \"e\"\n[constants]\nid = \"7\"\ncluster = \"c c\"\npool = \"p\"\nsku = \"A100\"\ngpus = \"x\"\n";
+        let message = parse(&SourceText::new("m.toml", text)).unwrap_err().to_string();
+        assert!(
+            message.contains("m.toml:5:6: constants.id: id differs")
+                && message.contains("m.toml:6:11: constants.cluster:")
+                && message.contains("m.toml:9:8: constants.gpus: “x”"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,11 @@
+//! Other systems' exports, read as streams in constant memory. A reader gives records or says what is wrong with a
+//! line; it decides nothing and stores nothing.
+
+mod host_list;
+pub mod job_list;
+mod repeats;
+mod stream;
+mod time_text;
+
+pub use repeats::{Ordinals, RepeatFinder, RowHash};
+pub use stream::InputFile;

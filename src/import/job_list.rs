@@ -1,0 +1,327 @@
+//! A list of jobs as CSV, read through a mapping.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::rc::Rc;
+
+use gpuledger_domain::ids::{ClusterName, PoolName, SkuCode, checked_fact};
+use gpuledger_domain::rules::JobFacts;
+use gpuledger_domain::time::{Instant, Interval};
+use sha2::{Digest, Sha256};
+
+use super::host_list;
+use super::repeats::RowHash;
+use super::stream::{InputFile, LineGuard};
+use super::time_text::{InstantReader, scaled_decimal};
+use crate::error::AppError;
+use crate::files::mapping::{JobField, Mapping};
+
+/// Most labels a job may have, and their longest key and value, in bytes.
+const LABEL_KEY_BYTES_MAX: usize = 64;
+
+/// How a line says which job it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobIdentity {
+    /// By the scheduler's own id.
+    Id(String),
+    /// By its content; equal rows are told apart by their ordinal.
+    Row(RowHash),
+}
+
+/// A line, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRecord {
+    /// Where it stands, from 1, the heading included.
+    pub line: u64,
+    /// Which job.
+    pub identity: JobIdentity,
+    /// Its cluster.
+    pub cluster: ClusterName,
+    /// Its pool.
+    pub pool: PoolName,
+    /// Its SKU, by whatever name.
+    pub sku: SkuCode,
+    /// What rules look at.
+    pub facts: JobFacts,
+    /// When it held its GPUs; `None` if it held none, for no time, or still runs.
+    pub interval: Option<Interval>,
+    /// When it was submitted.
+    pub submit: Option<Instant>,
+    /// How it ended; empty where not known.
+    pub end_state: String,
+    /// How many GPUs on which nodes; the name is empty where no node is named.
+    pub placements: Vec<(String, i32)>,
+}
+
+/// A line that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedLine {
+    /// Where it stands, from 1.
+    pub line: u64,
+    /// Which column; empty for the line as a whole.
+    pub field: String,
+    /// What is wrong, and what to do.
+    pub reason: String,
+}
+
+/// Reads a list line by line.
+#[allow(missing_debug_implementations)]
+pub struct JobListReader {
+    reader: csv::Reader<LineGuard<Box<dyn Read>>>,
+    since_line: Rc<Cell<u64>>,
+    read: Rc<Cell<u64>>,
+    record: csv::StringRecord,
+    layout: Layout,
+    broken: bool,
+}
+
+/// Where each field is found.
+struct Layout {
+    columns: BTreeMap<JobField, (usize, String)>,
+    constants: BTreeMap<JobField, String>,
+    instants: InstantReader,
+    duration_unit_us: i64,
+}
+
+impl JobListReader {
+    /// Opens a list.
+    ///
+    /// # Errors
+    /// [`AppError::File`] where it cannot be read, [`AppError::Refused`] where a mapped column is not in it.
+    pub fn open(file: &InputFile, mapping: &Mapping) -> Result<JobListReader, AppError> {
+        let (read, since_line) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let inner = LineGuard { inner: file.bytes(&read)?, since_line: Rc::clone(&since_line) };
+        let mut reader = csv::ReaderBuilder::new().delimiter(mapping.delimiter).trim(csv::Trim::All).from_reader(inner);
+        let headings =
+            reader.headers().map_err(|error| AppError::file(&file.name, format!("line 1: no heading: {error}")))?;
+        let mut columns = BTreeMap::new();
+        for (field, name) in &mapping.columns {
+            let wanted = |heading: &str| heading.strip_prefix('\u{feff}').unwrap_or(heading) == name;
+            let index = headings.iter().position(wanted).ok_or_else(|| {
+                let found: Vec<&str> = headings.iter().collect();
+                AppError::file(
+                    &file.name,
+                    format!("line 1: there is no column “{name}”, which the mapping names; found {}", found.join(", ")),
+                )
+            })?;
+            columns.insert(field.clone(), (index, name.clone()));
+        }
+        let layout = Layout {
+            columns,
+            constants: mapping.constants.clone(),
+            instants: InstantReader::new(&mapping.time_format, mapping.zone.as_deref()),
+            duration_unit_us: mapping.duration_unit_us,
+        };
+        Ok(JobListReader { reader, since_line, read, record: csv::StringRecord::new(), layout, broken: false })
+    }
+
+    /// Packed bytes read so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.read.get()
+    }
+}
+
+impl Iterator for JobListReader {
+    type Item = Result<JobRecord, RefusedLine>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.broken {
+            return None;
+        }
+        let refused = |line, reason: String| Some(Err(RefusedLine { line, field: String::new(), reason }));
+        match self.reader.read_record(&mut self.record) {
+            Ok(false) => None,
+            Ok(true) => {
+                self.since_line.set(0);
+                let line = self.record.position().map_or(0, csv::Position::line);
+                Some(
+                    self.layout
+                        .job(&self.record)
+                        .map_err(|(field, reason)| RefusedLine { line, field, reason })
+                        .map(|job| JobRecord { line, ..job }),
+                )
+            }
+            Err(error) => {
+                self.since_line.set(0);
+                let line = error.position().map_or_else(|| self.reader.position().line(), csv::Position::line);
+                match error.kind() {
+                    csv::ErrorKind::UnequalLengths { expected_len, len, .. } => refused(
+                        line,
+                        format!(
+                            "it has {len} columns, the heading has {expected_len}; quote text that holds the delimiter"
+                        ),
+                    ),
+                    csv::ErrorKind::Utf8 { .. } => refused(line, "it is not UTF-8; save the file as UTF-8".into()),
+                    _ => {
+                        self.broken = true;
+                        refused(line, format!("the file cannot be read on from here: {error}"))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The column and what is wrong in it.
+type Wrong = (String, String);
+
+impl Layout {
+    fn text<'a>(&'a self, record: &'a csv::StringRecord, field: &JobField) -> &'a str {
+        match self.columns.get(field) {
+            Some((index, _)) => record.get(*index).unwrap_or(""),
+            None => self.constants.get(field).map_or("", String::as_str),
+        }
+    }
+
+    /// Reads a field through `parse`, naming its column where that fails.
+    fn field<T>(
+        &self,
+        record: &csv::StringRecord,
+        field: &JobField,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, Wrong> {
+        parse(self.text(record, field)).map_err(|reason| {
+            (
+                self.columns.get(field).map_or_else(|| format!("{field:?}").to_lowercase(), |(_, name)| name.clone()),
+                reason,
+            )
+        })
+    }
+
+    fn job(&self, record: &csv::StringRecord) -> Result<JobRecord, Wrong> {
+        let cluster = self.field(record, &JobField::Cluster, ClusterName::parse)?;
+        let pool = self.field(record, &JobField::Pool, PoolName::parse)?;
+        let sku = self.field(record, &JobField::Sku, SkuCode::parse)?;
+        let placements = self.placements(record)?;
+        let gpus: i32 = placements.iter().map(|(_, count)| *count).fold(0, i32::saturating_add);
+        let interval = if gpus == 0 { None } else { self.interval(record)? };
+        let submit = self.field(record, &JobField::Submit, |text| {
+            if text.is_empty() { Ok(None) } else { self.instants.read(text).map(Some) }
+        })?;
+        let fact = |field: &JobField| self.field(record, field, |text| checked_fact(text).map(str::to_owned));
+        let facts = JobFacts {
+            cluster: cluster.to_string(),
+            pool: pool.to_string(),
+            user: fact(&JobField::User)?,
+            account: fact(&JobField::Account)?,
+            partition: fact(&JobField::Partition)?,
+            qos: fact(&JobField::Qos)?,
+            namespace: fact(&JobField::Namespace)?,
+            name: fact(&JobField::Name)?,
+            gpus,
+            labels: self.labels(record)?,
+        };
+        let end_state = fact(&JobField::EndState)?;
+        let id = fact(&JobField::Id)?;
+        let identity = if self.columns.contains_key(&JobField::Id) {
+            if id.is_empty() {
+                return Err(("id".into(), "it is empty; a list with an id column needs one in each line".into()));
+            }
+            JobIdentity::Id(id)
+        } else {
+            JobIdentity::Row(self.row_hash(record))
+        };
+        Ok(JobRecord { line: 0, identity, cluster, pool, sku, facts, interval, submit, end_state, placements })
+    }
+
+    /// `None` while the job runs, or where it ended when it began.
+    fn interval(&self, record: &csv::StringRecord) -> Result<Option<Interval>, Wrong> {
+        let start_text = self.text(record, &JobField::Start);
+        let duration = if self.columns.contains_key(&JobField::Duration) {
+            Some(self.text(record, &JobField::Duration))
+        } else {
+            None
+        };
+        let end_text = duration.unwrap_or_else(|| self.text(record, &JobField::End));
+        if start_text.is_empty() || end_text.is_empty() {
+            return Ok(None);
+        }
+        let start = self.field(record, &JobField::Start, |text| self.instants.read(text))?;
+        let (end_field, end) = if duration.is_some() {
+            let length = self.field(record, &JobField::Duration, |text| scaled_decimal(text, self.duration_unit_us))?;
+            (
+                JobField::Duration,
+                start
+                    .plus_micros(length)
+                    .ok_or_else(|| ("duration".to_owned(), "it leads out of the calendar".to_owned()))?,
+            )
+        } else {
+            (JobField::End, self.field(record, &JobField::End, |text| self.instants.read(text))?)
+        };
+        if end < start {
+            let name = self.columns.get(&end_field).map_or("", |(_, name)| name);
+            return Err((name.to_owned(), "the job ends before it begins; correct or remove the line".into()));
+        }
+        Ok(Interval::new(start, end))
+    }
+
+    fn placements(&self, record: &csv::StringRecord) -> Result<Vec<(String, i32)>, Wrong> {
+        let count = |text: &str| match text.parse::<i32>() {
+            Ok(count) if (0..=1_000_000).contains(&count) => Ok(count),
+            _ => Err(format!("“{text}” is no count of GPUs")),
+        };
+        let optional = |text: &str| if text.is_empty() { Ok(None) } else { count(text).map(Some) };
+        let gpus = self.field(record, &JobField::Gpus, optional)?;
+        let nodes = self.field(record, &JobField::Nodes, host_list::expand)?;
+        if nodes.is_empty() {
+            let gpus = gpus.ok_or_else(|| ("gpus".to_owned(), "it is empty, and no nodes are named".to_owned()))?;
+            return Ok(vec![(String::new(), gpus)]);
+        }
+        let each = self.field(record, &JobField::GpusPerNode, |text| {
+            text.split([',', ' ']).filter(|part| !part.is_empty()).map(count).collect::<Result<Vec<_>, _>>()
+        })?;
+        let number = i32::try_from(nodes.len()).unwrap_or(i32::MAX);
+        let counts = match (each.as_slice(), gpus) {
+            ([], Some(gpus)) if gpus % number == 0 => vec![gpus / number; nodes.len()],
+            ([one], _) => vec![*one; nodes.len()],
+            (each, _) if each.len() == nodes.len() => each.to_vec(),
+            _ => {
+                return Err((
+                    "gpus_per_node".into(),
+                    format!("{} counts for {number} nodes; give one, or one for each", each.len()),
+                ));
+            }
+        };
+        let sum = counts.iter().fold(0, |sum: i32, count| sum.saturating_add(*count));
+        match gpus.filter(|gpus| *gpus != sum) {
+            Some(gpus) => Err(("gpus".into(), format!("{gpus} GPUs, but {sum} on the nodes; correct either"))),
+            None => Ok(nodes.into_iter().zip(counts).collect()),
+        }
+    }
+
+    fn labels(&self, record: &csv::StringRecord) -> Result<BTreeMap<String, String>, Wrong> {
+        let mut labels = BTreeMap::new();
+        for field in self.columns.keys().chain(self.constants.keys()) {
+            let JobField::Label(key) = field else { continue };
+            let value = self.field(record, field, |text| checked_fact(text).map(str::to_owned))?;
+            if !value.is_empty() && key.len() <= LABEL_KEY_BYTES_MAX {
+                labels.insert(key.clone(), value);
+            }
+        }
+        Ok(labels)
+    }
+
+    /// The hash of the mapped columns, as the line writes them.
+    fn row_hash(&self, record: &csv::StringRecord) -> RowHash {
+        let mut hash = Sha256::new();
+        for (index, _) in self.columns.values() {
+            let text = record.get(*index).unwrap_or("");
+            hash.update(text.len().to_be_bytes());
+            hash.update(text.as_bytes());
+        }
+        let mut row = RowHash::default();
+        row.copy_from_slice(hash.finalize().first_chunk::<16>().unwrap_or(&RowHash::default()));
+        row
+    }
+}
+
+impl Mapping {
+    /// Which columns tell rows without an id apart, as one text; `None` where rows have an id.
+    #[must_use]
+    pub fn row_identity(&self) -> Option<String> {
+        let names: Vec<String> = self.columns.iter().map(|(field, name)| format!("{field:?}={name}")).collect();
+        (!self.columns.contains_key(&JobField::Id)).then(|| names.join(", "))
+    }
+}

@@ -1,0 +1,105 @@
+//! A file as a stream of bytes, unpacked on the way.
+
+use std::cell::Cell;
+use std::io::{BufReader, Read, Seek};
+use std::rc::Rc;
+
+use crate::error::AppError;
+
+/// A file that can be read more than once. `-` is standard input, which is kept in a temporary file.
+#[derive(Debug)]
+pub struct InputFile {
+    /// As the person named it.
+    pub name: String,
+    file: std::fs::File,
+    /// Its size as it lies on disk, in bytes.
+    pub size_bytes: u64,
+}
+
+/// Longest line that is read, in bytes: past it a quote was not closed.
+const LINE_BYTES_MAX: u64 = 4 << 20;
+
+impl InputFile {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`AppError::File`] where it cannot be read.
+    pub fn open(path: &str) -> Result<InputFile, AppError> {
+        let file = if path == "-" {
+            let mut kept = tempfile::tempfile().map_err(|error| AppError::file("standard input", error))?;
+            std::io::copy(&mut std::io::stdin().lock(), &mut kept)
+                .map_err(|error| AppError::file("standard input", error))?;
+            kept
+        } else {
+            std::fs::File::open(path).map_err(|error| AppError::file(path, error))?
+        };
+        let metadata = file.metadata().map_err(|error| AppError::file(path, error))?;
+        if metadata.is_dir() {
+            return Err(AppError::file(path, "it is a folder; name a file in it"));
+        }
+        Ok(InputFile { name: path.to_owned(), file, size_bytes: metadata.len() })
+    }
+
+    /// Takes bytes that are in the program itself.
+    ///
+    /// # Errors
+    /// [`AppError::File`] where no temporary file can be made.
+    pub fn of_bytes(name: &str, bytes: &[u8]) -> Result<InputFile, AppError> {
+        use std::io::Write;
+        let mut file = tempfile::tempfile().map_err(|error| AppError::file(name, error))?;
+        file.write_all(bytes).map_err(|error| AppError::file(name, error))?;
+        let size_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        Ok(InputFile { name: name.to_owned(), file, size_bytes })
+    }
+
+    /// The unpacked bytes from the start. gzip and zstd are known by their first bytes, whatever the file is called.
+    /// `read` counts packed bytes as they are taken, for a progress bar.
+    pub(super) fn bytes(&self, read: &Rc<Cell<u64>>) -> Result<Box<dyn Read>, AppError> {
+        let wrong = |error: std::io::Error| AppError::file(&self.name, error);
+        let mut file = self.file.try_clone().map_err(wrong)?;
+        let mut magic = [0; 4];
+        file.rewind().map_err(wrong)?;
+        let known = file.read(&mut magic).map_err(wrong)?;
+        file.rewind().map_err(wrong)?;
+        let counted = BufReader::with_capacity(1 << 17, Counted { inner: file, read: Rc::clone(read) });
+        Ok(match magic.get(..known) {
+            Some([0x1f, 0x8b, ..]) => Box::new(flate2::bufread::MultiGzDecoder::new(counted)),
+            Some([0x28, 0xb5, 0x2f, 0xfd]) => {
+                Box::new(zstd::stream::read::Decoder::with_buffer(counted).map_err(wrong)?)
+            }
+            _ => Box::new(counted),
+        })
+    }
+}
+
+/// Counts the bytes that pass.
+struct Counted<R> {
+    inner: R,
+    read: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.read.set(self.read.get() + u64::try_from(count).unwrap_or(0));
+        Ok(count)
+    }
+}
+
+/// Stops a reader that takes more than one line may have, before a missing quote makes it take the whole file.
+pub(super) struct LineGuard<R> {
+    pub(super) inner: R,
+    /// Bytes taken since the last whole line; its owner sets it to 0.
+    pub(super) since_line: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for LineGuard<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.since_line.get() > LINE_BYTES_MAX {
+            return Err(std::io::Error::other("a line is longer than 4 MiB; a quote is not closed"));
+        }
+        let count = self.inner.read(buffer)?;
+        self.since_line.set(self.since_line.get() + u64::try_from(count).unwrap_or(0));
+        Ok(count)
+    }
+}

@@ -1,0 +1,197 @@
+//! Teams, prices and rules come into force: a new version, with its audit entry, or nothing.
+//!
+//! A change that would alter a closed month is refused: the month is priced again with the changed books, and every
+//! charge must come out as it was frozen. Open months follow at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpuledger_db::catalogue::{self, CatalogueKind, CatalogueVersion};
+use gpuledger_db::usage::{self, Mark};
+use gpuledger_db::{Db, audit, closing, dimensions, period, segment};
+use gpuledger_domain::calendar::{BillingCalendar, Period, slots};
+use gpuledger_domain::metering::{Usage, usage_by_slot};
+use gpuledger_domain::pricing::{Charge, Gap};
+use gpuledger_domain::time::{Hour, Instant, Interval};
+use sha2::{Digest, Sha256};
+
+use super::books::Books;
+use super::{price_period, roll_up};
+use crate::error::AppError;
+
+/// What applying came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The version now in force.
+    pub version: i32,
+    /// Whether it is new; not so if the same text was in force already.
+    pub changed: bool,
+}
+
+/// A catalogue that someone wants in force.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// Which.
+    pub kind: CatalogueKind,
+    /// Its whole text.
+    pub body: &'a str,
+    /// All books as they would be then.
+    pub books: &'a Books,
+    /// Who wants it.
+    pub actor: &'a str,
+}
+
+/// Puts a catalogue in force.
+///
+/// # Errors
+/// [`AppError::Refused`] where it would change a closed month or leave a hole in the prices of used SKUs; the
+/// database's. Nothing is changed then.
+pub fn apply(db: &mut Db, calendar: &BillingCalendar, wanted: &Wanted<'_>, now: Instant) -> Result<Applied, AppError> {
+    let applied = db.transaction(|db| {
+        catalogue::lock(db)?;
+        let current = catalogue::current(db, wanted.kind)?;
+        let sha256 = Sha256::digest(wanted.body.as_bytes()).to_vec();
+        if current.sha256 == sha256 {
+            return Ok(Applied { version: current.version, changed: false });
+        }
+        let in_force = Books::in_force(db, calendar)?;
+        let memberships = dimensions::memberships(db)?;
+        let (before, after) = (in_force.changes(&memberships), wanted.books.changes(&memberships));
+        refuse_changes_of_closed_months(db, calendar, wanted.books, &after)?;
+        refuse_gaps(db, wanted)?;
+        for (code, _) in wanted.books.teams.all() {
+            dimensions::intern_team(db, code)?;
+        }
+        let version = CatalogueVersion { version: current.version + 1, sha256, body: wanted.body.to_owned() };
+        catalogue::append(db, wanted.kind, &version, now, wanted.actor)?;
+        mark_changed_cuts(db, calendar, &before, &after)?;
+        let describe = |version: i32, sha256: &[u8]| match version {
+            0 => String::new(),
+            _ => format!(
+                "version {version}, SHA-256 {}",
+                sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+            ),
+        };
+        audit::append(
+            db,
+            &audit::Change {
+                at: now,
+                actor: wanted.actor,
+                action: &format!("{} apply", wanted.kind.as_str()),
+                object: wanted.kind.as_str(),
+                before: &describe(current.version, &current.sha256),
+                after: &describe(version.version, &version.sha256),
+            },
+        )?;
+        Ok::<Applied, AppError>(Applied { version: version.version, changed: true })
+    })?;
+    roll_up::roll_up(db, calendar, None)?;
+    Ok(applied)
+}
+
+/// Where a day gains or loses a cut inside it, its usage must be summed by the new slots.
+fn mark_changed_cuts(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    before: &[Instant],
+    after: &[Instant],
+) -> Result<(), AppError> {
+    let (before, after): (BTreeSet<_>, BTreeSet<_>) = (before.iter().collect(), after.iter().collect());
+    let mut marks = BTreeSet::new();
+    for cut in before.symmetric_difference(&after) {
+        let day = calendar.day_of(**cut);
+        if day.start() != **cut {
+            let nodes = usage::nodes_of_interval(db, day)?;
+            marks.extend(nodes.into_iter().map(|node| Mark { day_start: day.start(), node }));
+        }
+    }
+    Ok(usage::mark(db, &marks.into_iter().collect::<Vec<_>>())?)
+}
+
+/// A time without a price between two prices of a SKU is a slip where the SKU was used in it; to leave it unpriced on
+/// purpose, there is an empty price.
+fn refuse_gaps(db: &mut Db, wanted: &Wanted<'_>) -> Result<(), AppError> {
+    if wanted.kind != CatalogueKind::Prices {
+        return Ok(());
+    }
+    for Gap { key, interval } in wanted.books.prices.gaps() {
+        let skus = dimensions::skus(db)?;
+        let meant: BTreeSet<_> = skus
+            .iter()
+            .filter(|(_, sku)| wanted.books.prices.sku(sku.code.as_str()).is_some_and(|known| known.code == key.sku))
+            .map(|(id, _)| *id)
+            .collect();
+        let used = usage::of_interval(db, interval)?.iter().any(|usage| meant.contains(&usage.key.sku));
+        if used {
+            return Err(AppError::Refused(format!(
+                "{key} has no price in {interval}, and was used then; let the earlier price go on, or give it an empty price to leave it unpriced"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What must not change of a closed month, whatever its slots: how much time of which job is charged to whom as what.
+type Substance = BTreeMap<String, i128>;
+
+fn refuse_changes_of_closed_months(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    books: &Books,
+    changes: &[Instant],
+) -> Result<(), AppError> {
+    for state in period::all(db)? {
+        let Some(closing_id) = state.closing else { continue };
+        let frozen = closing::charges(db, closing_id, 1, i64::MAX)?;
+        let usages = usage_with_cuts(db, calendar, &state.period, changes)?;
+        let (charges, unpriced, _) = price_period::price(db, books, &usages)?;
+        let rate_changed = credit_rate_changed(db, &state.period, closing_id, books)?;
+        if !unpriced.is_empty() || rate_changed || substance(&charges) != substance(&frozen) {
+            return Err(AppError::Refused(format!(
+                "this would change {}, which is closed; let the change begin at {} or later",
+                state.period.month,
+                state.period.interval.end()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn credit_rate_changed(db: &mut Db, period: &Period, closing_id: i64, books: &Books) -> Result<bool, AppError> {
+    let wanted = books.prices.credit_rate(period.month).map(|rate| (rate.currency.clone(), rate.rate));
+    let statements = gpuledger_db::statement::of_closing(db, closing_id)?;
+    Ok(statements.iter().any(|statement| statement.credit_rate != wanted))
+}
+
+/// The usage of a period as it would be with these cuts: days that gain one are summed again, in memory.
+fn usage_with_cuts(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    period: &Period,
+    changes: &[Instant],
+) -> Result<Vec<Usage>, AppError> {
+    let mut usages = usage::of_interval(db, period.interval)?;
+    let edges: BTreeSet<Instant> = usages.iter().map(|usage| usage.key.slot.start()).collect();
+    let inner = changes.iter().filter(|cut| period.interval.contains(**cut) && !edges.contains(cut));
+    let days: BTreeSet<Interval> = inner.map(|cut| calendar.day_of(*cut)).collect();
+    for day in days {
+        usages.retain(|usage| !day.contains(usage.key.slot.start()));
+        let hours: Vec<Hour> = day.hours().collect();
+        for node in usage::nodes_of_interval(db, day)? {
+            let segments = segment::of_hours(db, node, &hours)?;
+            usages.extend(usage_by_slot(&segments, &slots(day, changes))?);
+        }
+    }
+    Ok(usages)
+}
+
+fn substance(charges: &[Charge]) -> Substance {
+    let mut substance = Substance::new();
+    for charge in charges {
+        let key = format!(
+            "{:?} {:?} {:?} {} {} {:?}",
+            charge.kind, charge.job, charge.sku, charge.rate, charge.weight, charge.payer
+        );
+        *substance.entry(key).or_default() += i128::from(charge.share_us);
+    }
+    substance
+}

@@ -1,0 +1,182 @@
+//! Closing a month: its charges are frozen and its statements issued, all of it or nothing, once.
+//!
+//! Charges are staged in chunks that nobody sees; then one short transaction checks that nothing they were made from
+//! has changed, writes the statements with their numbers and seals. A closer that dies leaves staged charges that
+//! the next one sweeps. Of two closers at once the later has the lease, and the earlier cannot seal.
+
+use gpuledger_db::catalogue::{self, CatalogueKind};
+use gpuledger_db::closing::{self, Inputs};
+use gpuledger_db::{Db, audit, period, statement, usage};
+use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
+use gpuledger_domain::time::Instant;
+use gpuledger_domain::units::{Fraction, Overflow};
+
+use super::books::Books;
+use super::price_period::{PricedPeriod, UnpricedUsage, price_period};
+use super::statements::{StatementView, drafts};
+use crate::error::AppError;
+
+/// What closing came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// Just now.
+    Now,
+    /// Before; nothing was changed.
+    Before,
+}
+
+/// Charges of one staging transaction.
+const CHUNK_CHARGES: usize = 20_000;
+/// How often a closing begins again because something it was made from changed under it.
+const ATTEMPTS_MAX: usize = 5;
+
+/// Closes a month.
+///
+/// # Errors
+/// [`AppError::Refused`] where the month is not over, holds nothing, holds what has no price, or another closer took
+/// over; the database's. Nothing is changed then.
+pub fn close(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    month: Month,
+    actor: &str,
+    clock: impl Fn() -> Instant,
+) -> Result<Closed, AppError> {
+    let period = calendar.period(month);
+    if clock() < period.interval.end() {
+        return Err(AppError::Refused(format!("{month} is not over: it ends at {}", period.interval.end())));
+    }
+    for _ in 0..ATTEMPTS_MAX {
+        if period::find(db, month)?.and_then(|state| state.closing).is_some() {
+            return Ok(Closed::Before);
+        }
+        let books = Books::in_force(db, calendar)?;
+        let priced = price_period(db, calendar, &period, &books)?;
+        refuse_unpriced(&priced)?;
+        if priced.charges.is_empty() {
+            return Err(AppError::Refused(format!(
+                "no GPU-time of {month} is known, so there is nothing to close; import jobs that ran in it first"
+            )));
+        }
+        let views = drafts(&priced, &books)?;
+        let closing_id = stage(db, &priced, &books, actor, clock())?;
+        match db.transaction(|db| seal(db, &priced, &books, closing_id, &views, actor, clock()))? {
+            Sealed::Done => return Ok(Closed::Now),
+            Sealed::Stale => {}
+            Sealed::TakenOver => {
+                return Err(AppError::Refused(format!(
+                    "another close of {month} took over; look with `gpuledger statement list --period {month}`"
+                )));
+            }
+        }
+    }
+    Err(AppError::Refused(format!(
+        "usage, teams, prices or rules of {month} kept changing; try again when imports and changes are done"
+    )))
+}
+
+/// What has no price holds the close, and no flag overrides that.
+fn refuse_unpriced(priced: &PricedPeriod) -> Result<(), AppError> {
+    if priced.unpriced.is_empty() {
+        return Ok(());
+    }
+    let lines: Result<Vec<String>, AppError> =
+        priced.unpriced.iter().map(|unpriced| unpriced_text(priced, unpriced)).collect();
+    Err(AppError::Refused(format!(
+        "{} cannot be closed: some GPU-time has no price. Add prices for it with `gpuledger prices apply`:\n{}",
+        priced.period.month,
+        lines?.join("\n")
+    )))
+}
+
+/// A usage without a price, in words.
+fn unpriced_text(priced: &PricedPeriod, unpriced: &UnpricedUsage) -> Result<String, AppError> {
+    let seconds = gpuledger_domain::money::Printed::<0>::rounded(super::statements::seconds(unpriced.gpu_us)?)?;
+    let team = priced.words.teams.get(&unpriced.team).map_or_else(String::new, ToString::to_string);
+    Ok(format!(
+        "  {}, {}, pool {}, team {team}: {seconds} GPU-seconds within {}: {}",
+        unpriced.sku.code,
+        unpriced.service_class.as_str(),
+        unpriced.pool,
+        unpriced.interval,
+        unpriced.reason
+    ))
+}
+
+fn stage(db: &mut Db, priced: &PricedPeriod, books: &Books, actor: &str, at: Instant) -> Result<i64, AppError> {
+    let [teams, prices, rules] = books.versions;
+    let inputs = Inputs { usage: priced.usage_version, teams, prices, rules };
+    let closing_id = db.transaction(|db| -> Result<i64, AppError> {
+        period::ensure(db, &priced.period)?;
+        Ok(closing::begin(db, &priced.period, inputs, actor, at)?)
+    })?;
+    let mut first = 1;
+    for charges in priced.charges.chunks(CHUNK_CHARGES) {
+        // A closing that was swept meanwhile stages no more; its seal will find that another took over.
+        db.transaction(|db| closing::stage(db, closing_id, first, charges))?;
+        first += i64::try_from(charges.len()).map_err(|_| Overflow)?;
+    }
+    Ok(closing_id)
+}
+
+enum Sealed {
+    Done,
+    Stale,
+    TakenOver,
+}
+
+fn seal(
+    db: &mut Db,
+    priced: &PricedPeriod,
+    books: &Books,
+    closing_id: i64,
+    views: &[StatementView],
+    actor: &str,
+    at: Instant,
+) -> Result<Sealed, AppError> {
+    let period = &priced.period;
+    catalogue::lock(db)?;
+    let state = period::find_locked(db, period.month)?;
+    let Some(state) = state.filter(|state| state.closer == closing_id && state.closing.is_none()) else {
+        return Ok(Sealed::TakenOver);
+    };
+    let count = i64::try_from(priced.charges.len()).map_err(|_| Overflow)?;
+    if state.usage_version != priced.usage_version
+        || !usage::marks(db, Some(period.interval))?.is_empty()
+        || current_versions(db)? != books.versions
+    {
+        return Ok(Sealed::Stale);
+    }
+    if closing::staged(db, closing_id)? != count {
+        return Ok(Sealed::TakenOver);
+    }
+    issue(db, period, closing_id, views)?;
+    let exact = Fraction::sum(views.iter().map(|view| view.head.sums.exact))?;
+    let charged: i64 =
+        views.iter().try_fold(0i64, |sum, view| sum.checked_add(view.head.sums.charged_micros)).ok_or(Overflow)?;
+    closing::seal(db, period, closing_id, at, count, exact, charged)?;
+    let after = format!("closing {closing_id}: {} statements, {count} charges, {exact} credits", views.len());
+    let object = period.month.to_string();
+    audit::append(db, &audit::Change { at, actor, action: "close", object: &object, before: "open", after: &after })?;
+    Ok(Sealed::Done)
+}
+
+fn current_versions(db: &mut Db) -> Result<[i32; 3], AppError> {
+    let mut version = |kind| catalogue::current(db, kind).map(|current| current.version);
+    Ok([version(CatalogueKind::Teams)?, version(CatalogueKind::Prices)?, version(CatalogueKind::Rules)?])
+}
+
+/// Numbers the statements and stores them. A year's numbers have no gap: a transaction that fails gives them back.
+fn issue(db: &mut Db, period: &Period, closing_id: i64, views: &[StatementView]) -> Result<(), AppError> {
+    let year = period.month.year();
+    let count = i32::try_from(views.len()).map_err(|_| Overflow)?;
+    let first = closing::take_statement_numbers(db, year, count)?;
+    for (number, view) in (first..).zip(views) {
+        let mut head = view.head.clone();
+        head.closing_id = closing_id;
+        head.number = format!("ST-{}-{number:04}", period.month);
+        head.version = 1;
+        statement::insert(db, &head, &view.lines)?;
+    }
+    Ok(())
+}

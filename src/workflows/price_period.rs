@@ -1,0 +1,357 @@
+//! The usage of a period becomes charges: rules say whose, the price book says how much.
+//!
+//! Used by everything that needs amounts: closing a month, looking at an open one, and asking what a changed price
+//! would do. The walk from a GPU-second to its charge: [`price`] → [`charge`](gpuledger_domain::pricing::charge).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpuledger_db::{Db, allocation, dimensions, period, usage};
+use gpuledger_domain::calendar::{BillingCalendar, Period};
+use gpuledger_domain::ids::{ExperimentId, FactSetId, JobId, PoolId, PoolName, SkuId, TeamCode, TeamId};
+use gpuledger_domain::metering::{State, Usage};
+use gpuledger_domain::pricing::{Charge, Payer, Sku, SkuSlices, Terms, Unpriced, charge};
+use gpuledger_domain::rules::{Attribution, JobFacts, ServiceClass};
+use gpuledger_domain::statements::Names;
+use gpuledger_domain::time::{Instant, Interval};
+use gpuledger_domain::units::{Fraction, Overflow};
+
+use super::books::Books;
+use super::{job_facts, roll_up};
+use crate::error::AppError;
+
+/// The words behind the numbers in charges.
+#[derive(Clone, Debug, Default)]
+pub struct Words {
+    /// SKUs by number, as the sources call them and as the price book does.
+    pub skus: BTreeMap<SkuId, Sku>,
+    /// Pools by number.
+    pub pools: BTreeMap<PoolId, PoolName>,
+    /// Teams by number.
+    pub teams: BTreeMap<TeamId, TeamCode>,
+    /// Experiments by number, with their team.
+    pub experiments: BTreeMap<ExperimentId, (TeamId, String)>,
+}
+
+/// Usage that cannot be priced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnpricedUsage {
+    /// Whose.
+    pub team: TeamId,
+    /// Of what.
+    pub sku: Sku,
+    /// In which pool.
+    pub pool: PoolName,
+    /// On what terms.
+    pub service_class: ServiceClass,
+    /// From the first slot to the last.
+    pub interval: Interval,
+    /// How much: microseconds × share × count.
+    pub share_us: i128,
+    /// GPU-equivalent time, in microseconds.
+    pub gpu_us: Fraction,
+    /// Why.
+    pub reason: Unpriced,
+}
+
+/// A period's usage, priced.
+#[derive(Clone, Debug)]
+pub struct PricedPeriod {
+    /// Which.
+    pub period: Period,
+    /// The version of the usage that was priced.
+    pub usage_version: i64,
+    /// In the order of natural keys: team, slot, job, SKU, pool, class, workload, experiment, facts.
+    pub charges: Vec<Charge>,
+    /// What has no price, by team, SKU, pool, class and reason.
+    pub unpriced: Vec<UnpricedUsage>,
+    /// The words behind the numbers.
+    pub words: Words,
+}
+
+impl Names for Words {
+    fn sku(&self, id: SkuId) -> Option<&Sku> {
+        self.skus.get(&id)
+    }
+
+    fn pool(&self, id: PoolId) -> Option<&PoolName> {
+        self.pools.get(&id)
+    }
+
+    fn experiment(&self, id: ExperimentId) -> Option<&str> {
+        self.experiments.get(&id).map(|(_, name)| name.as_str())
+    }
+}
+
+impl Words {
+    /// All words the database knows.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn load(db: &mut Db) -> Result<Words, AppError> {
+        Ok(Words {
+            skus: dimensions::skus(db)?,
+            pools: dimensions::pools(db)?,
+            teams: dimensions::teams(db)?,
+            experiments: dimensions::experiments(db)?,
+        })
+    }
+}
+
+/// Brings a period's usage up to date and prices it by the books in force.
+///
+/// # Errors
+/// The database's, or a sum that does not fit.
+pub fn price_period(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    period: &Period,
+    books: &Books,
+) -> Result<PricedPeriod, AppError> {
+    roll_up::roll_up(db, calendar, Some(period.interval))?;
+    // The version first: usage that changes after it makes the seal refuse, never the other way round.
+    let usage_version = period::find(db, period.month)?.map_or(0, |state| state.usage_version);
+    let usages = usage::of_interval(db, period.interval)?;
+    let priced = price(db, books, &usages)?;
+    Ok(PricedPeriod { period: *period, usage_version, charges: priced.0, unpriced: priced.1, words: priced.2 })
+}
+
+/// Prices usage by these books. New SKUs and experiments are interned; nothing else is written.
+///
+/// # Errors
+/// The database's, or a sum that does not fit.
+pub fn price(
+    db: &mut Db,
+    books: &Books,
+    usages: &[Usage],
+) -> Result<(Vec<Charge>, Vec<UnpricedUsage>, Words), AppError> {
+    let mut pricer = Pricer::load(db, books, usages)?;
+    let mut charges = Vec::with_capacity(usages.len());
+    let mut unpriced: BTreeMap<UnpricedKey, UnpricedUsage> = BTreeMap::new();
+    for usage in usages.iter().filter(|usage| usage.key.state == State::Held) {
+        let (payer, sku) = pricer.payer(db, usage)?;
+        match pricer.terms(sku, payer.pool, payer.service_class, usage.key.slot.start())? {
+            Ok(terms) => charges.push(charge(&with_sku(usage, sku), payer, terms)?),
+            Err(reason) => pricer.note_unpriced(&mut unpriced, usage, payer, sku, reason)?,
+        }
+    }
+    let Pricer { words, .. } = pricer;
+    sort(db, &mut charges, &words, usages)?;
+    Ok((charges, unpriced.into_values().collect(), words))
+}
+
+fn with_sku(usage: &Usage, sku: SkuId) -> Usage {
+    let mut usage = *usage;
+    usage.key.sku = sku;
+    usage
+}
+
+type UnpricedKey = (TeamCode, Sku, PoolName, ServiceClass, Unpriced);
+
+/// What was looked up once and holds for many usages.
+struct Pricer<'a> {
+    books: &'a Books,
+    words: Words,
+    team_ids: BTreeMap<TeamCode, TeamId>,
+    experiment_ids: BTreeMap<(TeamId, String), ExperimentId>,
+    memberships: dimensions::Memberships,
+    facts: BTreeMap<FactSetId, JobFacts>,
+    attributions: BTreeMap<(FactSetId, Instant), Attribution>,
+    book_skus: BTreeMap<SkuId, SkuId>,
+    terms: BTreeMap<(SkuId, PoolId, ServiceClass, Instant), Result<Terms, Unpriced>>,
+}
+
+impl<'a> Pricer<'a> {
+    fn load(db: &mut Db, books: &'a Books, usages: &[Usage]) -> Result<Pricer<'a>, AppError> {
+        let words = Words::load(db)?;
+        let used: BTreeSet<FactSetId> = usages.iter().map(|usage| usage.key.facts).collect();
+        let mut facts = BTreeMap::new();
+        for (id, body) in dimensions::fact_sets(db)? {
+            if used.contains(&id) {
+                facts.insert(id, job_facts::from_body(&body)?);
+            }
+        }
+        Ok(Pricer {
+            books,
+            team_ids: words.teams.iter().map(|(id, code)| (code.clone(), *id)).collect(),
+            experiment_ids: words.experiments.iter().map(|(id, key)| (key.clone(), *id)).collect(),
+            words,
+            memberships: dimensions::memberships(db)?,
+            facts,
+            attributions: BTreeMap::new(),
+            book_skus: BTreeMap::new(),
+            terms: BTreeMap::new(),
+        })
+    }
+
+    /// Who pays for a usage, and for which SKU of the price book.
+    fn payer(&mut self, db: &mut Db, usage: &Usage) -> Result<(Payer, SkuId), AppError> {
+        let (slot, key) = (usage.key.slot, usage.key);
+        let lost = |what: &str| {
+            AppError::Database(gpuledger_db::DbError::Inconsistent(format!("{what} of node {} is missing", key.node.0)))
+        };
+        let pool = self.memberships.pool(key.node, slot.start()).ok_or_else(|| lost("the pool"))?;
+        let attribution = match self.attributions.get(&(key.facts, slot.start())) {
+            Some(attribution) => attribution.clone(),
+            None => {
+                let facts = self.facts.get(&key.facts).ok_or_else(|| lost("a fact set"))?;
+                let attribution = self.books.rules.attribution(facts, slot.start(), &self.books.teams);
+                self.attributions.insert((key.facts, slot.start()), attribution.clone());
+                attribution
+            }
+        };
+        let team = match self.team_ids.get(&attribution.team) {
+            Some(id) => *id,
+            None => {
+                let id = dimensions::intern_team(db, &attribution.team)?;
+                self.words.teams.insert(id, attribution.team.clone());
+                self.team_ids.insert(attribution.team.clone(), id);
+                id
+            }
+        };
+        let experiment = self.experiment(db, team, attribution.experiment)?;
+        let payer =
+            Payer { team, pool, service_class: attribution.service_class, workload: attribution.workload, experiment };
+        Ok((payer, self.book_sku(db, key.sku)?))
+    }
+
+    fn experiment(&mut self, db: &mut Db, team: TeamId, name: Option<String>) -> Result<ExperimentId, AppError> {
+        let Some(name) = name else { return Ok(ExperimentId(0)) };
+        let key = (team, name);
+        if let Some(id) = self.experiment_ids.get(&key) {
+            return Ok(*id);
+        }
+        let id = dimensions::intern_experiment(db, team, &key.1)?;
+        self.words.experiments.insert(id, key.clone());
+        self.experiment_ids.insert(key, id);
+        Ok(id)
+    }
+
+    /// The SKU of the price book that a source means. Slices that a device told go before those of the book.
+    fn book_sku(&mut self, db: &mut Db, id: SkuId) -> Result<SkuId, AppError> {
+        if let Some(found) = self.book_skus.get(&id) {
+            return Ok(*found);
+        }
+        let meant = self.words.skus.get(&id).and_then(|told| {
+            let slices_told = (told.slices != SkuSlices::FULL).then_some(told.slices);
+            let known = self.books.prices.sku(told.code.as_str())?;
+            Some(Sku { slices: slices_told.unwrap_or(known.slices), code: known.code })
+        });
+        let found = match meant {
+            None => id,
+            Some(sku) => {
+                let found = dimensions::intern_sku(db, &sku)?;
+                self.words.skus.insert(found, sku);
+                found
+            }
+        };
+        self.book_skus.insert(id, found);
+        Ok(found)
+    }
+
+    fn terms(
+        &mut self,
+        sku: SkuId,
+        pool: PoolId,
+        class: ServiceClass,
+        at: Instant,
+    ) -> Result<Result<Terms, Unpriced>, AppError> {
+        if let Some(terms) = self.terms.get(&(sku, pool, class, at)) {
+            return Ok(terms.clone());
+        }
+        let (described, pool_name) = self.sku_and_pool(sku, pool)?;
+        let terms = self.books.prices.terms(described, pool_name, class, at);
+        self.terms.insert((sku, pool, class, at), terms.clone());
+        Ok(terms)
+    }
+
+    fn sku_and_pool(&self, sku: SkuId, pool: PoolId) -> Result<(&Sku, &PoolName), AppError> {
+        let found = self.words.skus.get(&sku).zip(self.words.pools.get(&pool));
+        found.ok_or_else(|| {
+            AppError::Database(gpuledger_db::DbError::Inconsistent(format!(
+                "SKU {} or pool {} is missing",
+                sku.0, pool.0
+            )))
+        })
+    }
+
+    fn note_unpriced(
+        &self,
+        unpriced: &mut BTreeMap<UnpricedKey, UnpricedUsage>,
+        usage: &Usage,
+        payer: Payer,
+        sku: SkuId,
+        reason: Unpriced,
+    ) -> Result<(), AppError> {
+        let (described, pool) = self.sku_and_pool(sku, payer.pool)?;
+        let team = self.words.teams.get(&payer.team).cloned().unwrap_or_else(TeamCode::unassigned);
+        let key = (team, described.clone(), pool.clone(), payer.service_class, reason.clone());
+        let slot = usage.key.slot;
+        let noted = unpriced.entry(key).or_insert_with(|| UnpricedUsage {
+            team: payer.team,
+            sku: described.clone(),
+            pool: pool.clone(),
+            service_class: payer.service_class,
+            interval: slot,
+            share_us: 0,
+            gpu_us: Fraction::ZERO,
+            reason,
+        });
+        noted.share_us += i128::from(usage.share_us);
+        noted.gpu_us = Fraction::whole(noted.share_us).times(described.slices.compute.fraction())?;
+        let (start, end) = (noted.interval.start().min(slot.start()), noted.interval.end().max(slot.end()));
+        noted.interval = Interval::new(start, end).ok_or(Overflow)?;
+        Ok(())
+    }
+}
+
+/// Puts charges in the order of natural keys, which is the same in every database.
+fn sort(db: &mut Db, charges: &mut [Charge], words: &Words, usages: &[Usage]) -> Result<(), AppError> {
+    let first = usages.iter().map(|usage| usage.key.slot.start()).min();
+    let last = usages.iter().map(|usage| usage.key.slot.end()).max();
+    let Some(interval) = first.zip(last).and_then(|(first, last)| Interval::new(first, last)) else { return Ok(()) };
+    let job_names = allocation::names_with_usage(db, interval)?;
+    let jobs = ranks(job_names.iter().map(|(id, name)| (*id, name)));
+    let teams = ranks(words.teams.iter().map(|(id, code)| (*id, code)));
+    let skus = ranks(words.skus.iter().map(|(id, sku)| (*id, sku)));
+    let pools = ranks(words.pools.iter().map(|(id, name)| (*id, name)));
+    let experiments = ranks(words.experiments.iter().map(|(id, (_, name))| (*id, name)));
+    let bodies = dimensions::fact_sets(db)?;
+    let facts = ranks(bodies.iter().map(|(id, body)| (*id, body)));
+    charges.sort_by_cached_key(|charge| {
+        let payer = charge.payer;
+        (
+            (teams.get(&payer.team), charge.slot, jobs.get(&charge.job), skus.get(&charge.sku), pools.get(&payer.pool)),
+            (
+                payer.service_class,
+                charge.kind,
+                payer.workload,
+                experiments.get(&payer.experiment),
+                facts.get(&charge.facts),
+            ),
+        )
+    });
+    Ok(())
+}
+
+/// The place of each number when ordered by its word. Equal words have equal places.
+fn ranks<I: Ord + Copy + std::hash::Hash, W: Ord>(
+    words: impl Iterator<Item = (I, W)>,
+) -> std::collections::HashMap<I, usize> {
+    let mut words: Vec<(W, I)> = words.map(|(id, word)| (word, id)).collect();
+    words.sort();
+    let mut ranks = std::collections::HashMap::with_capacity(words.len());
+    let mut rank = 0;
+    for (index, (word, id)) in words.iter().enumerate() {
+        if index > 0 && words.get(index - 1).is_some_and(|(before, _)| before != word) {
+            rank = index;
+        }
+        ranks.insert(*id, rank);
+    }
+    ranks
+}
+
+/// Which jobs, for callers that count them.
+#[must_use]
+pub fn jobs(charges: &[Charge]) -> BTreeSet<JobId> {
+    charges.iter().map(|charge| charge.job).collect()
+}

@@ -1,0 +1,50 @@
+//! Segments become usage, a marked billing day of a node at a time.
+//!
+//! Each day is one transaction: take the mark, read the segments, write only the usage that differs, count the
+//! change in the period, clear the mark. It may be repeated, interrupted or run twice at once and gives the same.
+
+use gpuledger_db::usage::{self, Mark};
+use gpuledger_db::{Db, DbError, dimensions, period, segment};
+use gpuledger_domain::calendar::{BillingCalendar, slots};
+use gpuledger_domain::metering::usage_by_slot;
+use gpuledger_domain::time::{Hour, Instant, Interval};
+
+use super::books::Books;
+use crate::error::AppError;
+
+/// Rolls up every marked day, or those that begin in `within`; how many were done.
+///
+/// # Errors
+/// The database's, or a sum that does not fit. Days done before stay done.
+pub fn roll_up(db: &mut Db, calendar: &BillingCalendar, within: Option<Interval>) -> Result<usize, AppError> {
+    let marks = usage::marks(db, within)?;
+    if marks.is_empty() {
+        return Ok(0);
+    }
+    let changes = changes(db, calendar)?;
+    let mut done = 0;
+    for mark in marks {
+        done += usize::from(db.transaction(|db| roll_up_day(db, calendar, mark, &changes))?);
+    }
+    Ok(done)
+}
+
+fn changes(db: &mut Db, calendar: &BillingCalendar) -> Result<Vec<Instant>, AppError> {
+    let memberships = dimensions::memberships(db)?;
+    Ok(Books::in_force(db, calendar)?.changes(&memberships))
+}
+
+fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, changes: &[Instant]) -> Result<bool, DbError> {
+    if !usage::take_mark(db, mark)? {
+        return Ok(false);
+    }
+    let day = calendar.day_of(mark.day_start);
+    let hours: Vec<Hour> = day.hours().collect();
+    let segments = segment::of_hours(db, mark.node, &hours)?;
+    let wanted = usage_by_slot(&segments, &slots(day, changes))?;
+    if usage::replace_day(db, mark.node, day, &wanted)? {
+        period::count_usage_change(db, &calendar.period_of(day.start()))?;
+    }
+    usage::clear_mark(db, mark)?;
+    Ok(true)
+}
