@@ -75,29 +75,35 @@ struct Found {
     span: Option<std::ops::Range<usize>>,
 }
 
-impl Config {
-    /// Reads the settings.
-    ///
-    /// # Errors
-    /// Every setting that is wrong, with file, line and column or the variable's name.
-    pub fn load(path: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> Result<Config, AppError> {
-        let named = path.map(Path::to_path_buf).or_else(|| environment("GPULEDGER_CONFIG").map(PathBuf::from));
-        let source = match &named {
-            Some(path) => Some(SourceText::read(path)?),
-            None if Path::new("gpuledger.toml").exists() => Some(SourceText::read("gpuledger.toml")?),
-            None => None,
-        };
-        let file: ConfigFile = match &source {
-            Some(source) => source.parse_toml()?,
-            None => ConfigFile::default(),
-        };
+/// Every setting as it was found.
+struct Settings {
+    database_url: Found,
+    billing_zone: Found,
+    credit_name: Found,
+    credit_symbol: Found,
+    issuer_name: Found,
+    issuer_cost_centre: Found,
+    issuer_contact: Found,
+    log: Found,
+    log_format: Found,
+}
+
+type Origins = Vec<(&'static str, String, String)>;
+
+impl Settings {
+    /// Each from the environment, else the file, else its default.
+    fn find(
+        file: ConfigFile,
+        source: Option<&SourceText>,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> (Settings, Origins) {
         let mut origins = Vec::new();
         let mut setting = |name: &'static str, from_file: Option<Spanned<String>>, default: &str| {
             let variable = format!("GPULEDGER_{}", name.to_uppercase());
             let found = match (environment(&variable), from_file) {
                 (Some(value), _) => Found { value, origin: variable, span: None },
                 (None, Some(value)) => {
-                    let origin = source.as_ref().map_or_else(String::new, |source| source.name.clone());
+                    let origin = source.map_or_else(String::new, |source| source.name.clone());
                     Found { span: Some(value.span()), value: value.into_inner(), origin }
                 }
                 (None, None) => Found { value: default.to_owned(), origin: "default".into(), span: None },
@@ -114,7 +120,49 @@ impl Config {
         let issuer_contact = setting("issuer_contact", file.issuer_contact, "");
         let log = setting("log", file.log, "warn");
         let log_format = setting("log_format", file.log_format, "text");
+        let settings = Settings {
+            database_url,
+            billing_zone,
+            credit_name,
+            credit_symbol,
+            issuer_name,
+            issuer_cost_centre,
+            issuer_contact,
+            log,
+            log_format,
+        };
+        (settings, origins)
+    }
+}
 
+impl Config {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Every setting that is wrong, with file, line and column or the variable's name.
+    pub fn load(path: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> Result<Config, AppError> {
+        let named = path.map(Path::to_path_buf).or_else(|| environment("GPULEDGER_CONFIG").map(PathBuf::from));
+        let source = match &named {
+            Some(path) => Some(SourceText::read(path)?),
+            None if Path::new("gpuledger.toml").exists() => Some(SourceText::read("gpuledger.toml")?),
+            None => None,
+        };
+        let file: ConfigFile = match &source {
+            Some(source) => source.parse_toml()?,
+            None => ConfigFile::default(),
+        };
+        let (settings, mut origins) = Settings::find(file, source.as_ref(), &environment);
+        let Settings {
+            database_url,
+            billing_zone,
+            credit_name,
+            credit_symbol,
+            issuer_name,
+            issuer_cost_centre,
+            issuer_contact,
+            log,
+            log_format,
+        } = settings;
         let mut wrong = Diagnostics::default();
         let mut tell = |name: &str, found: &Found, message: String| match (&source, &found.span) {
             (Some(source), Some(span)) => wrong.push(source.at(span.start, name, message)),
@@ -138,11 +186,11 @@ impl Config {
                 tell(name, found, message);
             }
         }
-        if !["text", "json"].contains(&log_format.value.as_str()) {
-            tell("log_format", &log_format, format!("“{}” is no format; write text or json", log_format.value));
+        if let Err(message) = log_format_check(&log_format.value) {
+            tell("log_format", &log_format, message);
         }
-        if log.value.parse::<tracing_subscriber::EnvFilter>().is_err() {
-            tell("log", &log, format!("“{}” is no log filter; write error, warn, info or debug", log.value));
+        if let Err(message) = log_check(&log.value) {
+            tell("log", &log, message);
         }
         let (Ok(database), Ok(calendar)) = (database, calendar) else { return Err(wrong.into()) };
         wrong.into_result()?;
@@ -164,6 +212,19 @@ impl Config {
             origins,
         })
     }
+}
+
+fn log_format_check(text: &str) -> Result<(), String> {
+    if ["text", "json"].contains(&text) {
+        Ok(())
+    } else {
+        Err(format!("“{text}” is no format; write text or json"))
+    }
+}
+
+fn log_check(text: &str) -> Result<(), String> {
+    let filter = text.parse::<tracing_subscriber::EnvFilter>();
+    filter.map(drop).map_err(|_| format!("“{text}” is no log filter; write error, warn, info or debug"))
 }
 
 #[cfg(test)]

@@ -43,8 +43,8 @@ pub fn prepare(
     migrate::migrate(&config.database, &config.calendar)?;
     let mut db = config.database.open()?;
     let actor = "demo";
-    let mut books = Books::default();
-    books.teams = teams::parse(&SourceText::new("teams.toml", TEAMS), &config.calendar)?;
+    let teams = teams::parse(&SourceText::new("teams.toml", TEAMS), &config.calendar)?;
+    let mut books = Books { teams, ..Books::default() };
     apply(
         &mut db,
         &config.calendar,

@@ -191,3 +191,77 @@ pub fn rows(db: &mut Db, table: &str) -> Result<i64, DbError> {
         on_db!(db, c => diesel::sql_query(format!("SELECT count(*) AS count FROM {table}")).get_result(c))?;
     Ok(row.count)
 }
+
+/// Every row of a table as one text each, in order, for tests that compare tables as a whole.
+///
+/// # Errors
+/// What the database says, also where there is no such table.
+pub fn rows_as_text(db: &mut Db, table: &str) -> Result<Vec<String>, DbError> {
+    let rows: Vec<TextRow> = match db {
+        Db::Lite(c) => {
+            let columns: Vec<TextRow> = diesel::sql_query(format!(
+                "SELECT 'quote(' || name || ')' AS text FROM pragma_table_info('{table}') ORDER BY cid"
+            ))
+            .load(c)?;
+            let columns: Vec<String> = columns.into_iter().map(|row| row.text).collect();
+            diesel::sql_query(format!("SELECT {} AS text FROM {table} ORDER BY 1", columns.join(" || ', ' || ")))
+                .load(c)?
+        }
+        Db::Pg(c) => diesel::sql_query(format!("SELECT t::text AS text FROM {table} AS t ORDER BY 1")).load(c)?,
+    };
+    Ok(rows.into_iter().map(|row| row.text).collect())
+}
+
+/// On PostgreSQL, the months of segments that exist, as the names of their tables.
+///
+/// # Errors
+/// What the database says.
+pub fn segment_months(db: &mut Db) -> Result<Vec<String>, DbError> {
+    match db {
+        Db::Lite(_) => Ok(Vec::new()),
+        Db::Pg(c) => {
+            let rows: Vec<TextRow> = diesel::sql_query(
+                "SELECT c.relname::text AS text FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+                 WHERE i.inhparent = 'segment'::regclass ORDER BY 1",
+            )
+            .load(c)?;
+            Ok(rows.into_iter().map(|row| row.text).collect())
+        }
+    }
+}
+
+/// How the database reads the segments of a node in an hour, in its own words.
+///
+/// # Errors
+/// What the database says.
+pub fn roll_up_plan(db: &mut Db, hour: i64, node: i32) -> Result<String, DbError> {
+    #[derive(QueryableByName)]
+    struct LitePlan {
+        #[diesel(sql_type = Text)]
+        detail: String,
+    }
+    #[derive(QueryableByName)]
+    struct PgPlan {
+        #[diesel(sql_type = Text, column_name = "QUERY PLAN")]
+        plan: String,
+    }
+    let lines: Vec<String> = match db {
+        Db::Lite(c) => {
+            let sql = format!(
+                "EXPLAIN QUERY PLAN SELECT * FROM segment WHERE hour IN ({hour}, {hour} + 1) AND node_id = {node}"
+            );
+            let rows: Vec<LitePlan> = diesel::sql_query(sql).load(c)?;
+            rows.into_iter().map(|row| row.detail).collect()
+        }
+        Db::Pg(c) => {
+            diesel::sql_query("SET enable_seqscan = off").execute(c)?;
+            let sql = format!(
+                "EXPLAIN SELECT * FROM segment WHERE hour = ANY (ARRAY[{hour}, {hour} + 1]::bigint[]) AND node_id = {node}"
+            );
+            let rows: Vec<PgPlan> = diesel::sql_query(sql).load(c)?;
+            diesel::sql_query("RESET enable_seqscan").execute(c)?;
+            rows.into_iter().map(|row| row.plan).collect()
+        }
+    };
+    Ok(lines.join("\n"))
+}

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 
 use crate::DbError;
@@ -157,17 +157,20 @@ impl Db {
     /// # Errors
     /// What `work` returns, or what the database says at the commit.
     pub fn transaction<T, E: From<DbError>>(&mut self, work: impl FnOnce(&mut Db) -> Result<T, E>) -> Result<T, E> {
-        self.execute(match self {
-            Db::Lite(_) => "BEGIN IMMEDIATE",
-            Db::Pg(_) => "BEGIN",
-        })?;
+        // Through diesel's own manager, which makes transactions inside this one savepoints of it.
+        match self {
+            Db::Lite(connection) => AnsiTransactionManager::begin_transaction_sql(connection, "BEGIN IMMEDIATE"),
+            Db::Pg(connection) => AnsiTransactionManager::begin_transaction(connection),
+        }
+        .map_err(DbError::from)?;
         let outcome = work(self).and_then(|value| {
-            self.execute("COMMIT")?;
+            crate::on_db!(self, connection => AnsiTransactionManager::commit_transaction(connection))
+                .map_err(DbError::from)?;
             Ok(value)
         });
         if outcome.is_err() {
             // The first error is the one to tell; a connection that cannot even roll back is closed by its owner.
-            let _ = self.execute("ROLLBACK");
+            let _ = crate::on_db!(self, connection => AnsiTransactionManager::rollback_transaction(connection));
         }
         outcome
     }

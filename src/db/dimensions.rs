@@ -36,8 +36,9 @@ macro_rules! intern {
             None => {
                 let id = i32::try_from($db.take_ids(stringify!($table), 1)?)
                     .map_err(|_| DbError::Inconsistent(concat!("too many rows in ", stringify!($table)).into()))?;
-                on_db!($db, c => diesel::insert_into($table::table).values(($table::id.eq(id), $values)).execute(c))?;
-                Ok(id)
+                // Another process may have been first; then its row is the one.
+                on_db!($db, c => diesel::insert_into($table::table).values(($table::id.eq(id), $values)).on_conflict_do_nothing().execute(c))?;
+                Ok(on_db!($db, c => $table::table.filter($filter).select($table::id).first(c))?)
             }
         }
     }};

@@ -6,12 +6,12 @@ use askama::Template;
 use gpuledger_db::Db;
 use gpuledger_db::statement::IssuedLine;
 use gpuledger_domain::calendar::{BillingCalendar, Month};
-use gpuledger_domain::money::{Column, Printed, Rate};
+use gpuledger_domain::money::{Column, Printed};
 use gpuledger_domain::rules::{ServiceClass, Workload};
 use gpuledger_domain::time::Instant;
-use gpuledger_domain::units::{Fraction, Overflow, Ratio};
+use gpuledger_domain::units::{Fraction, Overflow};
 
-use super::screen::{grouped, hours, measured, signed};
+use super::screen::{grouped, hours, measured, rate_text, signed};
 use crate::config::Config;
 use crate::error::AppError;
 use crate::workflows::statements::{
@@ -19,8 +19,9 @@ use crate::workflows::statements::{
 };
 
 /// What a page needs besides its text, as (name, type, bytes).
-pub const ASSETS: [(&str, &str, &[u8]); 2] = [
+pub const ASSETS: [(&str, &str, &[u8]); 3] = [
     ("statement.css", "text/css; charset=utf-8", include_bytes!("../../static/statement.css")),
+    ("icon.svg", "image/svg+xml", include_bytes!("../../static/icon.svg")),
     ("inter-latin-wght-normal.woff2", "font/woff2", include_bytes!("../../static/inter-latin-wght-normal.woff2")),
 ];
 
@@ -93,6 +94,7 @@ struct StatementPage<'a> {
     change: ChangeTexts,
     jobs: String,
     exact: String,
+    all_measured: bool,
     has_slices: bool,
     prices_version: i32,
     rules_version: i32,
@@ -224,6 +226,7 @@ pub fn statement_page(
         change: change_texts(&details.change, period.month),
         jobs: grouped(Printed::<0>(head.sums.jobs.into())),
         exact: grouped(Printed::<6>::rounded(head.sums.exact)?),
+        all_measured: head.sums.estimated_us == 0,
         has_slices: view.lines.iter().any(|line| line.sums.gpu_us != Fraction::whole(line.sums.share_us.into())),
         prices_version: details.inputs.prices,
         rules_version: details.inputs.rules,
@@ -290,13 +293,6 @@ fn line_texts(line: &IssuedLine, held: Printed<2>, gpu: Printed<2>) -> Result<Li
         amount: grouped(line.sums.amount),
         currency_amount: line.sums.currency_amount.map(grouped).unwrap_or_default(),
     })
-}
-
-/// Credits for one hour of the SKU: two places where they say it all, else six.
-fn rate_text(rate: Rate, weight: Ratio) -> Result<String, Overflow> {
-    let exact = rate.fraction().times(weight.fraction())?;
-    let short = Printed::<2>::rounded(exact)?;
-    if short.fraction() == exact { Ok(grouped(short)) } else { Ok(grouped(Printed::<6>::rounded(exact)?)) }
 }
 
 fn experiments(details: &StatementDetails) -> Result<Vec<ExperimentTexts>, Overflow> {

@@ -1,9 +1,9 @@
 //! Numbers as people read them: grouped, with a real minus sign, in hours. Files take their plain form from the
 //! numbers themselves.
 
-use gpuledger_domain::money::{Column, Printed};
+use gpuledger_domain::money::{Column, Printed, Rate};
 use gpuledger_domain::time::HOUR_US;
-use gpuledger_domain::units::{Fraction, Overflow};
+use gpuledger_domain::units::{Fraction, Overflow, Ratio};
 
 /// Digits grouped by thousands, U+2212 for negative: `−1,152.00`.
 #[must_use]
@@ -55,6 +55,16 @@ pub fn measured(share_us: i64, estimated_us: i64) -> String {
     let part = Fraction::new((i128::from(share_us) - i128::from(estimated_us)) * 10_000, share_us.into());
     let hundredths = part.map_or(0, Fraction::floor);
     format!("{}\u{202f}%", Printed::<2>(hundredths))
+}
+
+/// Credits for one hour of the SKU: two places where they say it all, else six.
+///
+/// # Errors
+/// [`Overflow`] where it cannot be held exactly.
+pub fn rate_text(rate: Rate, weight: Ratio) -> Result<String, Overflow> {
+    let exact = rate.fraction().times(weight.fraction())?;
+    let short = Printed::<2>::rounded(exact)?;
+    if short.fraction() == exact { Ok(grouped(short)) } else { Ok(grouped(Printed::<6>::rounded(exact)?)) }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use gpuledger_domain::money::Printed;
 use gpuledger_domain::pricing::ChargeKind;
 use gpuledger_domain::units::Fraction;
 
-use super::screen::{grouped, hours, measured, signed};
+use super::screen::{grouped, hours, measured, rate_text, signed};
 use super::table::Table;
 use crate::error::AppError;
 use crate::workflows::statements::{
@@ -123,7 +123,7 @@ pub fn statement(
             grouped(at(&held)),
             grouped(at(&gpu)),
             measured(line.sums.share_us, line.sums.estimated_us),
-            line.rate.to_string(),
+            rate_text(line.rate, line.weight)?,
             grouped(line.sums.amount),
             line.sums.currency_amount.map(grouped).unwrap_or_default(),
         ]);

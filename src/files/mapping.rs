@@ -154,15 +154,13 @@ pub fn parse(source: &SourceText) -> Result<Mapping, Diagnostics> {
             gpuledger_domain::calendar::BillingCalendar::new(zone).map(|_| ())
         });
     }
-    if let (Some(TimeFormat::Pattern(pattern)), None) = (&time_format, zone) {
-        if !pattern.contains("%z") && !pattern.contains("%:z") && !pattern.contains("%s") {
-            let at = time.and_then(|time| time.format.as_ref()).map_or(0, |format| format.span().start);
-            wrong.push(source.at(
-                at,
-                "time.format",
-                "times without an offset need a zone; add zone = \"UTC\" or the zone they were written in",
-            ));
-        }
+    let needs_zone = |pattern: &str| !["%z", "%:z", "%s"].iter().any(|offset| pattern.contains(offset));
+    if let (Some(TimeFormat::Pattern(pattern)), None) = (&time_format, zone)
+        && needs_zone(pattern)
+    {
+        let at = time.and_then(|time| time.format.as_ref()).map_or(0, |format| format.span().start);
+        let message = "times without an offset need a zone; add zone = \"UTC\" or the zone they were written in";
+        wrong.push(source.at(at, "time.format", message));
     }
     let duration_unit_us = match time.and_then(|time| time.duration_unit.as_ref()) {
         None => Some(1_000_000),

@@ -28,7 +28,9 @@ const COLUMNS: [(&str, &[&str]); 6] = [
 /// Every mistake in it.
 pub fn parse(source: &SourceText, calendar: &BillingCalendar, current: &PriceBook) -> Result<PriceBook, Diagnostics> {
     let mut wrong = Diagnostics::default();
-    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(source.text.as_bytes());
+    // The reader counts lines wrongly where they end in CRLF.
+    let text = source.text.replace("\r\n", "\n");
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
     let headings = match reader.headers() {
         Ok(headings) => headings.clone(),
         Err(error) => {

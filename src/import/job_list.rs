@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::rc::Rc;
 
 use gpuledger_domain::ids::{ClusterName, PoolName, SkuCode, checked_fact};
@@ -68,11 +68,13 @@ pub struct RefusedLine {
 /// Reads a list line by line.
 #[allow(missing_debug_implementations)]
 pub struct JobListReader {
-    reader: csv::Reader<LineGuard<Box<dyn Read>>>,
+    reader: csv::Reader<LineGuard<BufReader<Box<dyn Read>>>>,
     since_line: Rc<Cell<u64>>,
     read: Rc<Cell<u64>>,
     record: csv::StringRecord,
     layout: Layout,
+    /// What the reader's count of lines lacks.
+    lines_missed: u64,
     broken: bool,
 }
 
@@ -91,7 +93,12 @@ impl JobListReader {
     /// [`AppError::File`] where it cannot be read, [`AppError::Refused`] where a mapped column is not in it.
     pub fn open(file: &InputFile, mapping: &Mapping) -> Result<JobListReader, AppError> {
         let (read, since_line) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-        let inner = LineGuard { inner: file.bytes(&read)?, since_line: Rc::clone(&since_line) };
+        let mut bytes = BufReader::with_capacity(1 << 16, file.bytes(&read)?);
+        // The reader counts one line too few where lines end in CRLF.
+        let start = bytes.fill_buf().map_err(|error| AppError::file(&file.name, error))?;
+        let first_end = start.iter().position(|byte| *byte == b'\n');
+        let crlf = first_end.is_some_and(|end| end > 0 && start.get(end - 1) == Some(&b'\r'));
+        let inner = LineGuard { inner: bytes, since_line: Rc::clone(&since_line) };
         let mut reader = csv::ReaderBuilder::new().delimiter(mapping.delimiter).trim(csv::Trim::All).from_reader(inner);
         let headings =
             reader.headers().map_err(|error| AppError::file(&file.name, format!("line 1: no heading: {error}")))?;
@@ -113,7 +120,15 @@ impl JobListReader {
             instants: InstantReader::new(&mapping.time_format, mapping.zone.as_deref()),
             duration_unit_us: mapping.duration_unit_us,
         };
-        Ok(JobListReader { reader, since_line, read, record: csv::StringRecord::new(), layout, broken: false })
+        Ok(JobListReader {
+            reader,
+            since_line,
+            read,
+            record: csv::StringRecord::new(),
+            layout,
+            lines_missed: u64::from(crlf),
+            broken: false,
+        })
     }
 
     /// Packed bytes read so far.
@@ -135,7 +150,7 @@ impl Iterator for JobListReader {
             Ok(false) => None,
             Ok(true) => {
                 self.since_line.set(0);
-                let line = self.record.position().map_or(0, csv::Position::line);
+                let line = self.record.position().map_or(0, csv::Position::line) + self.lines_missed;
                 Some(
                     self.layout
                         .job(&self.record)
@@ -145,7 +160,8 @@ impl Iterator for JobListReader {
             }
             Err(error) => {
                 self.since_line.set(0);
-                let line = error.position().map_or_else(|| self.reader.position().line(), csv::Position::line);
+                let line = error.position().map_or_else(|| self.reader.position().line(), csv::Position::line)
+                    + self.lines_missed;
                 match error.kind() {
                     csv::ErrorKind::UnequalLengths { expected_len, len, .. } => refused(
                         line,

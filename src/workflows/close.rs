@@ -108,6 +108,8 @@ fn stage(db: &mut Db, priced: &PricedPeriod, books: &Books, actor: &str, at: Ins
     let inputs = Inputs { usage: priced.usage_version, teams, prices, rules };
     let closing_id = db.transaction(|db| -> Result<i64, AppError> {
         period::ensure(db, &priced.period)?;
+        // The period before its closings, as everywhere.
+        period::find_locked(db, priced.period.month)?;
         Ok(closing::begin(db, &priced.period, inputs, actor, at)?)
     })?;
     let mut first = 1;

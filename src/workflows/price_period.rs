@@ -49,6 +49,8 @@ pub struct UnpricedUsage {
     pub share_us: i128,
     /// GPU-equivalent time, in microseconds.
     pub gpu_us: Fraction,
+    /// Which jobs.
+    pub jobs: BTreeSet<JobId>,
     /// Why.
     pub reason: Unpriced,
 }
@@ -294,8 +296,10 @@ impl<'a> Pricer<'a> {
             interval: slot,
             share_us: 0,
             gpu_us: Fraction::ZERO,
+            jobs: BTreeSet::new(),
             reason,
         });
+        noted.jobs.insert(usage.key.job);
         noted.share_us += i128::from(usage.share_us);
         noted.gpu_us = Fraction::whole(noted.share_us).times(described.slices.compute.fraction())?;
         let (start, end) = (noted.interval.start().min(slot.start()), noted.interval.end().max(slot.end()));
@@ -348,10 +352,4 @@ fn ranks<I: Ord + Copy + std::hash::Hash, W: Ord>(
         ranks.insert(*id, rank);
     }
     ranks
-}
-
-/// Which jobs, for callers that count them.
-#[must_use]
-pub fn jobs(charges: &[Charge]) -> BTreeSet<JobId> {
-    charges.iter().map(|charge| charge.job).collect()
 }

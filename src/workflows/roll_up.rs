@@ -35,6 +35,10 @@ fn changes(db: &mut Db, calendar: &BillingCalendar) -> Result<Vec<Instant>, AppE
 }
 
 fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, changes: &[Instant]) -> Result<bool, DbError> {
+    // The period before the mark, as imports do; else the two could wait for each other.
+    let period = calendar.period_of(mark.day_start);
+    period::ensure(db, &period)?;
+    period::find_locked(db, period.month)?;
     if !usage::take_mark(db, mark)? {
         return Ok(false);
     }
@@ -43,7 +47,7 @@ fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, changes: &[I
     let segments = segment::of_hours(db, mark.node, &hours)?;
     let wanted = usage_by_slot(&segments, &slots(day, changes))?;
     if usage::replace_day(db, mark.node, day, &wanted)? {
-        period::count_usage_change(db, &calendar.period_of(day.start()))?;
+        period::count_usage_change(db, &period)?;
     }
     usage::clear_mark(db, mark)?;
     Ok(true)

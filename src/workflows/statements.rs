@@ -1,12 +1,12 @@
 //! Statements to look at: issued ones as they were frozen, and drafts of open months as they would be now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::closing::{self, Inputs};
 use gpuledger_db::statement::{self, IssuedLine, IssuedStatement, StoredSums};
 use gpuledger_db::{Db, period};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
-use gpuledger_domain::ids::{SkuCode, TeamId};
+use gpuledger_domain::ids::{JobId, SkuCode, TeamId};
 use gpuledger_domain::money::{CreditRate, Printed, Rate};
 use gpuledger_domain::pricing::Charge;
 use gpuledger_domain::statements::{Change, SkuCost, Statement, Sums, change, rounding_row};
@@ -287,9 +287,28 @@ pub fn drafts(priced: &PricedPeriod, books: &Books) -> Result<Vec<StatementView>
     }
     for view in &mut views {
         view.unpriced = priced.unpriced.iter().filter(|unpriced| unpriced.team == view.head.team).cloned().collect();
+        count_unpriced(view, &priced.charges)?;
     }
     views.sort_by(|a, b| a.head.team_code.cmp(&b.head.team_code));
     Ok(views)
+}
+
+/// A draft's time and jobs are all that its team held, with a price or without; its amount is what has one.
+fn count_unpriced(view: &mut StatementView, charges: &[Charge]) -> Result<(), Overflow> {
+    if view.unpriced.is_empty() {
+        return Ok(());
+    }
+    let priced_jobs = charges.iter().filter(|charge| charge.payer.team == view.head.team).map(|charge| charge.job);
+    let jobs: BTreeSet<JobId> =
+        view.unpriced.iter().flat_map(|unpriced| unpriced.jobs.iter().copied()).chain(priced_jobs).collect();
+    let sums = &mut view.head.sums;
+    sums.jobs = i64::try_from(jobs.len()).map_err(|_| Overflow)?;
+    for unpriced in &view.unpriced {
+        let share_us = i128::from(sums.share_us) + unpriced.share_us;
+        sums.share_us = i64::try_from(share_us).map_err(|_| Overflow)?;
+        sums.gpu_us = sums.gpu_us.plus(unpriced.gpu_us)?;
+    }
+    Ok(())
 }
 
 fn view(

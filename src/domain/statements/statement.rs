@@ -207,23 +207,24 @@ impl Statement {
         let rate = self.credit_rate.as_ref();
         let currency =
             rate.zip(self.currency_amount).map(|(rate, total)| in_currency(total, &exact, rate)).transpose()?;
-        let line =
-            |(index, ((_, _, experiment), sums)): (usize, ((bool, Option<&str>, ExperimentId), Sums))| ExperimentLine {
-                experiment,
-                sums,
-                amount: part(&credits, index),
-                currency_amount: currency.as_ref().map(|column| part(column, index)),
-            };
-        Ok(Some(by_experiment.into_iter().enumerate().map(line).collect()))
+        let lines = by_experiment.into_iter().enumerate().map(|(index, ((_, _, experiment), sums))| ExperimentLine {
+            experiment,
+            sums,
+            amount: part(&credits, index),
+            currency_amount: currency.as_ref().map(|column| part(column, index)),
+        });
+        Ok(Some(lines.collect()))
     }
 }
+
+type SumsByLine<T> = BTreeMap<(LineKey, T), Sums>;
 
 /// Sums charges by line and one more attribute; `None` where a name is missing.
 fn sums_by_line<'a, T: Ord + Copy>(
     charges: impl IntoIterator<Item = &'a Charge>,
     names: &impl Names,
     attribute: impl Fn(&Charge) -> T,
-) -> Result<Option<BTreeMap<(LineKey, T), Sums>>, Overflow> {
+) -> Result<Option<SumsByLine<T>>, Overflow> {
     // Numbers first: there are few lines and many charges, and words are slow to compare.
     let mut by_number: BTreeMap<_, Sums> = BTreeMap::new();
     for charge in charges {
@@ -232,7 +233,7 @@ fn sums_by_line<'a, T: Ord + Copy>(
             (charge.kind, payer.workload, charge.sku, payer.pool, payer.service_class, charge.rate, charge.weight);
         by_number.entry((key, attribute(charge))).or_insert_with(Sums::none).add_charge(charge);
     }
-    let mut by_word: BTreeMap<(LineKey, T), Sums> = BTreeMap::new();
+    let mut by_word: SumsByLine<T> = BTreeMap::new();
     for (((kind, workload, sku, pool, service_class, rate, weight), attribute), mut sums) in by_number {
         let (Some(sku), Some(pool)) = (names.sku(sku), names.pool(pool)) else { return Ok(None) };
         sums.price(sku, weight, rate)?;

@@ -1,0 +1,23 @@
+//! All integration tests, one binary. Those that touch storage run on SQLite and on PostgreSQL.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    missing_docs,
+    unreachable_pub
+)]
+
+mod support;
+
+mod catalogue_files;
+mod crash;
+mod frozen;
+mod import_lists;
+mod philly;
+mod properties;
+mod scenarios;
+mod schema;
+mod tidy;
+mod web;

@@ -1,0 +1,75 @@
+//! Sessions at a terminal, as text: files, commands, and what must be printed. Each runs on both databases.
+//!
+//! A scenario is a file in `scenarios/`. `=== file NAME` begins a file's content, `=== session ZONE` the session:
+//! lines that begin with `$ ` are commands, the lines below a command are all that it prints, and `[N]` alone on a
+//! line is its exit code where that is not 0. Set `UPDATE_SCENARIOS=1` to write down what is printed now, then read it.
+
+use std::fmt::Write;
+
+use crate::support::{Books, command, on_both, project_file};
+
+fn play(name: &str, books: &Books) -> (String, String) {
+    let path = project_file("tests/scenarios").join(name);
+    let wanted = std::fs::read_to_string(&path).unwrap();
+    let (head, session) = wanted.split_once("=== session ").expect("a scenario has a session");
+    for file in head.split("=== file ").skip(1) {
+        let (file_name, content) = file.split_once('\n').unwrap();
+        std::fs::write(books.path(file_name), content.replace("\\u{feff}", "\u{feff}")).unwrap();
+    }
+    let (zone, session) = session.split_once('\n').unwrap();
+    let mut played = format!("{head}=== session {zone}\n");
+    for line in session.lines().filter(|line| line.starts_with("$ ")) {
+        let words: Vec<&str> = line.split_whitespace().skip(2).collect();
+        let ran = command::run_in(books, zone, &words);
+        writeln!(played, "{line}").unwrap();
+        // Where the books are differs from run to run.
+        let shown = format!("{}{}", ran.out, ran.err)
+            .replace(&books.database().without_secret(), "DATABASE")
+            .replace("\r\n", "\n");
+        played.push_str(&shown);
+        if ran.code != 0 {
+            writeln!(played, "[{}]", ran.code).unwrap();
+        }
+    }
+    (wanted, played)
+}
+
+fn check(name: &str, books: Books) {
+    let (wanted, played) = play(name, &books);
+    if std::env::var_os("UPDATE_SCENARIOS").is_some() && books.schema().is_none() {
+        std::fs::write(project_file("tests/scenarios").join(name), &played).unwrap();
+    } else {
+        assert!(wanted == played, "{name} printed other than it should:\n{played}");
+    }
+}
+
+macro_rules! scenarios {
+    ($($name:ident),* $(,)?) => {
+        $(fn $name(books: Books) { check(concat!(stringify!($name), ".txt"), books); })*
+        on_both!($($name),*);
+
+        #[test]
+        fn every_scenario_is_played() {
+            let mut files: Vec<String> = std::fs::read_dir(project_file("tests/scenarios")).unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            files.sort();
+            let mut played = [$(concat!(stringify!($name), ".txt")),*];
+            played.sort_unstable();
+            assert_eq!(files, played);
+        }
+    };
+}
+
+scenarios!(
+    a_first_month,
+    a_price_file_with_mistakes_changes_nothing_imp_01,
+    a_price_that_changes_mid_job_pri_01,
+    a_running_job_grows_and_is_never_doubled,
+    days_of_23_and_25_hours_tim_01,
+    leap_second_tim_02,
+    month_boundary_in_utc_tim_04,
+    month_boundary_in_new_york_tim_04,
+    no_price_is_not_zero_pri_02,
+    seven_teams_and_a_rounding_row_rnd_01,
+    tiny_rows_rnd_03,
+);

@@ -1,0 +1,55 @@
+//! Importing, applying and closing without a process, for tests that do it often.
+
+use gpuledger::files::{SourceText, mapping, prices, rules, teams};
+use gpuledger::import::InputFile;
+use gpuledger::import::job_list::RefusedLine;
+use gpuledger::workflows::apply_catalogue::{Applied, Wanted, apply};
+use gpuledger::workflows::books::Books as Catalogues;
+use gpuledger::workflows::import_jobs::{ImportJobs, ImportWatcher, import_jobs};
+use gpuledger_db::Db;
+use gpuledger_db::catalogue::CatalogueKind;
+use gpuledger_db::import_log::ImportCounts;
+use gpuledger_domain::calendar::BillingCalendar;
+use gpuledger_domain::time::Instant;
+
+/// Every test's present: 2026-01-01.
+pub fn now() -> Instant {
+    Instant::parse("2026-01-01T00:00:00Z").unwrap()
+}
+
+#[derive(Default)]
+pub struct Refused(pub Vec<RefusedLine>);
+
+impl ImportWatcher for Refused {
+    fn progress(&mut self, _: u64) {}
+    fn refused(&mut self, line: &RefusedLine) {
+        self.0.push(line.clone());
+    }
+}
+
+pub fn import(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    mapping_text: &str,
+    bytes: &[u8],
+) -> (ImportCounts, Vec<RefusedLine>) {
+    let mapping = mapping::parse(&SourceText::new("mapping.toml", mapping_text)).unwrap();
+    let file = InputFile::of_bytes("jobs.csv", bytes).unwrap();
+    let mut refused = Refused::default();
+    let ask = ImportJobs { mapping: &mapping, strict: false, actor: "test" };
+    let counts = import_jobs(db, calendar, &file, &ask, &mut refused, now).unwrap();
+    (counts, refused.0)
+}
+
+pub fn apply_text(db: &mut Db, calendar: &BillingCalendar, kind: CatalogueKind, body: &str) -> Result<Applied, String> {
+    let source = SourceText::new("file.toml", body);
+    let mut books = Catalogues::in_force(db, calendar).unwrap();
+    match kind {
+        CatalogueKind::Teams => books.teams = teams::parse(&source, calendar).map_err(|wrong| wrong.to_string())?,
+        CatalogueKind::Prices => {
+            books.prices = prices::parse(&source, calendar, false).map_err(|wrong| wrong.to_string())?
+        }
+        CatalogueKind::Rules => books.rules = rules::parse(&source, calendar).map_err(|wrong| wrong.to_string())?,
+    }
+    apply(db, calendar, &Wanted { kind, body, books: &books, actor: "test" }, now()).map_err(|error| error.to_string())
+}
