@@ -172,25 +172,19 @@ impl Config {
             .map_err(|error| tell("database_url", &database_url, error.to_string()));
         let calendar =
             BillingCalendar::new(&billing_zone.value).map_err(|message| tell("billing_zone", &billing_zone, message));
-        for (name, found) in [("credit_name", &credit_name), ("issuer_name", &issuer_name)] {
-            if let Err(message) = gpuledger_domain::ids::checked_name(&found.value) {
-                tell(name, found, message);
+        let texts: [(&str, &Found, Check); 7] = [
+            ("credit_name", &credit_name, name),
+            ("credit_symbol", &credit_symbol, plain),
+            ("issuer_name", &issuer_name, name),
+            ("issuer_cost_centre", &issuer_cost_centre, plain),
+            ("issuer_contact", &issuer_contact, plain),
+            ("log", &log, log_check),
+            ("log_format", &log_format, log_format_check),
+        ];
+        for (field, found, check) in texts {
+            if let Err(message) = check(&found.value) {
+                tell(field, found, message);
             }
-        }
-        for (name, found) in [
-            ("credit_symbol", &credit_symbol),
-            ("issuer_cost_centre", &issuer_cost_centre),
-            ("issuer_contact", &issuer_contact),
-        ] {
-            if let Err(message) = gpuledger_domain::ids::checked_fact(&found.value) {
-                tell(name, found, message);
-            }
-        }
-        if let Err(message) = log_format_check(&log_format.value) {
-            tell("log_format", &log_format, message);
-        }
-        if let Err(message) = log_check(&log.value) {
-            tell("log", &log, message);
         }
         let (Ok(database), Ok(calendar)) = (database, calendar) else { return Err(wrong.into()) };
         wrong.into_result()?;
@@ -212,6 +206,16 @@ impl Config {
             origins,
         })
     }
+}
+
+type Check = fn(&str) -> Result<(), String>;
+
+fn name(text: &str) -> Result<(), String> {
+    gpuledger_domain::ids::checked_name(text).map(drop)
+}
+
+fn plain(text: &str) -> Result<(), String> {
+    gpuledger_domain::ids::checked_fact(text).map(drop)
 }
 
 fn log_format_check(text: &str) -> Result<(), String> {

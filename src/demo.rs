@@ -43,35 +43,26 @@ pub fn prepare(
     migrate::migrate(&config.database, &config.calendar)?;
     let mut db = config.database.open()?;
     let actor = "demo";
-    let teams = teams::parse(&SourceText::new("teams.toml", TEAMS), &config.calendar)?;
-    let mut books = Books { teams, ..Books::default() };
-    apply(
-        &mut db,
-        &config.calendar,
-        &Wanted { kind: CatalogueKind::Teams, body: TEAMS, books: &books, actor },
-        clock(),
-    )?;
-    books.prices = prices::parse(&SourceText::new("prices.toml", PRICES), &config.calendar, false)?;
-    apply(
-        &mut db,
-        &config.calendar,
-        &Wanted { kind: CatalogueKind::Prices, body: PRICES, books: &books, actor },
-        clock(),
-    )?;
-    books.rules = rules::parse(&SourceText::new("rules.toml", RULES), &config.calendar)?;
-    apply(
-        &mut db,
-        &config.calendar,
-        &Wanted { kind: CatalogueKind::Rules, body: RULES, books: &books, actor },
-        clock(),
-    )?;
+    for (kind, text) in [(CatalogueKind::Teams, TEAMS), (CatalogueKind::Prices, PRICES), (CatalogueKind::Rules, RULES)]
+    {
+        let source = SourceText::new(kind.as_str(), text);
+        let read = |books: &mut Books| {
+            match kind {
+                CatalogueKind::Teams => books.teams = teams::parse(&source, &config.calendar)?,
+                CatalogueKind::Prices => books.prices = prices::parse(&source, &config.calendar, false)?,
+                CatalogueKind::Rules => books.rules = rules::parse(&source, &config.calendar)?,
+            }
+            Ok(text.to_owned())
+        };
+        apply(&mut db, &config.calendar, &Wanted { kind, read: &read, actor }, clock())?;
+    }
     let mapping = mapping::parse(&SourceText::new("mapping.toml", MAPPING))?;
     let file = InputFile::of_bytes("philly.csv.gz", TRACE)?;
     import_jobs(
         &mut db,
         &config.calendar,
         &file,
-        &ImportJobs { mapping: &mapping, strict: true, actor },
+        &ImportJobs { mapping: &mapping, strict: true, restate: false, as_of: None, actor },
         watcher,
         &clock,
     )?;

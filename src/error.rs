@@ -12,6 +12,8 @@ use crate::files::Diagnostics;
 pub enum AppError {
     /// A file that people write holds mistakes.
     Input(Diagnostics),
+    /// What was asked for does not exist.
+    Missing(String),
     /// What was asked is refused as things stand.
     Refused(String),
     /// A file cannot be read or written.
@@ -31,7 +33,7 @@ impl fmt::Display for AppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AppError::Input(diagnostics) => write!(f, "{diagnostics}"),
-            AppError::Refused(text) | AppError::File(text) => f.write_str(text),
+            AppError::Missing(text) | AppError::Refused(text) | AppError::File(text) => f.write_str(text),
             AppError::Database(error) => write!(f, "{error}"),
         }
     }

@@ -36,6 +36,26 @@ fn other_columns_would_make_other_jobs_and_are_refused(books: Books) {
     assert_eq!(check::rows(&mut books.db(), "segment").unwrap(), 1);
 }
 
+fn a_price_change_meanwhile_is_never_missed(books: Books) {
+    use crate::support::jobs::{apply_text, now};
+    use gpuledger_db::catalogue::CatalogueKind;
+    // Usage that was summed without a cut, as by a roll-up that began before the change: it must not be priced.
+    let books = crate::frozen::closed_april(books);
+    let mut db = books.db();
+    let prices = "[[price]]\nsku = \"A100\"\nrate = \"2\"\n[[price]]\nsku = \"A100\"\nrate = \"3\"\nfrom = \"2025-05-10T02:00:00Z\"\n";
+    apply_text(&mut db, &utc(), CatalogueKind::Prices, prices).unwrap();
+    let may = gpuledger_domain::calendar::Month::parse("2025-05").unwrap();
+    let total = |db: &mut gpuledger_db::Db| {
+        let period =
+            gpuledger::workflows::statements::of_period(db, &utc(), may, now()).map_err(|error| error.to_string())?;
+        Ok::<_, String>(period.statements[0].head.sums.amount.to_string())
+    };
+    assert_eq!(total(&mut db).unwrap(), "13.00");
+    db.execute("DELETE FROM usage WHERE slot_start_us = 1746842400000000").unwrap();
+    db.execute("UPDATE usage SET slot_end_us = 1746921600000000 WHERE slot_start_us = 1746835200000000").unwrap();
+    assert!(total(&mut db).unwrap_err().contains("not yet summed by the change at 2025-05-10T02:00:00Z"));
+}
+
 fn nodes_are_named_and_their_gpus_counted_once(books: Books) {
     let books = books.migrated("UTC");
     let mapping = "[columns]\nid = \"id\"\nstart = \"start\"\nend = \"end\"\ngpus = \"gpus\"\nnodes = \"nodes\"\ngpus_per_node = \"each\"\n[constants]\ncluster = \"c\"\npool = \"p\"\nsku = \"a\"\n";
@@ -60,6 +80,7 @@ on_both!(
     equal_rows_are_distinct_jobs_and_a_second_import_adds_none,
     other_columns_would_make_other_jobs_and_are_refused,
     nodes_are_named_and_their_gpus_counted_once,
+    a_price_change_meanwhile_is_never_missed,
 );
 
 #[test]
@@ -85,6 +106,34 @@ fn packed_lists_and_standard_input_are_read_alike() {
     let torn = command::run(&books, &["import", "jobs", "--mapping", "m.toml", "torn.gz"]);
     assert_ne!(torn.code, 0);
     assert!(torn.err.contains("torn.gz"), "{}", torn.err);
+}
+
+#[test]
+fn lines_are_numbered_as_an_editor_numbers_them_whatever_ends_them() {
+    for end in ["\n", "\r\n"] {
+        let books = Books::sqlite().migrated("UTC");
+        let list =
+            ["start,seconds,gpus", "2025-01-01T00:00:00Z,60,1", "x,60,1", "2025-01-01T00:00:00Z,60,1,9", ""].join(end);
+        let (counts, refused) = import(&mut books.db(), &utc(), ROWS, list.as_bytes());
+        assert_eq!((counts.added, counts.refused), (1, 2));
+        assert_eq!(refused.iter().map(|line| line.line).collect::<Vec<_>>(), [3, 4], "{end:?}");
+    }
+}
+
+#[test]
+fn a_long_fact_is_cut_and_told_and_the_job_is_charged() {
+    let books = Books::sqlite().migrated("UTC");
+    let mapping = ROWS.replace("[constants]", "name = \"name\"\nlabel.x = \"x\"\n[constants]");
+    std::fs::write(books.path("m.toml"), mapping).unwrap();
+    std::fs::write(
+        books.path("j.csv"),
+        format!("start,seconds,gpus,name,x\n2025-01-01T00:00:00Z,60,1,{},y\n", "é".repeat(150)),
+    )
+    .unwrap();
+    let said = command::run(&books, &["import", "jobs", "--mapping", "m.toml", "j.csv"]).good();
+    assert!(said.contains("1 new") && said.contains("1 facts had more than 200 bytes and were cut."), "{said}");
+    let facts = check::rows_as_text(&mut books.db(), "fact_set").unwrap().join("\n");
+    assert!(facts.contains("\"labels\":{\"x\":\"y\"}"), "{facts}");
 }
 
 #[test]

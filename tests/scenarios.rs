@@ -66,10 +66,13 @@ scenarios!(
     a_price_that_changes_mid_job_pri_01,
     a_running_job_grows_and_is_never_doubled,
     days_of_23_and_25_hours_tim_01,
+    jobs_that_run_over_a_close,
     leap_second_tim_02,
     month_boundary_in_utc_tim_04,
     month_boundary_in_new_york_tim_04,
     no_price_is_not_zero_pri_02,
+    one_job_told_in_many_ways,
     seven_teams_and_a_rounding_row_rnd_01,
+    slices_that_nothing_describes_are_unpriced,
     tiny_rows_rnd_03,
 );

@@ -96,6 +96,8 @@ fn what_is_not_there_and_who_may_not_ask() {
         assert!(get(address, path).starts_with("HTTP/1.1 404"), "{path}");
     }
     assert!(ask(address, "GET /statements HTTP/1.1\r\nHost: attacker.example").starts_with("HTTP/1.1 421"));
+    let forwarded = "GET /statements HTTP/1.1\r\nHost: attacker.example\r\nX-Forwarded-Host: localhost\r\nForwarded: host=localhost";
+    assert!(ask(address, forwarded).starts_with("HTTP/1.1 421"));
     assert!(ask(address, "POST /statements HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0").starts_with("HTTP/1.1 4"));
     assert!(address.ip().is_loopback());
 }

@@ -6,7 +6,7 @@ use gpuledger_db::catalogue::CatalogueKind;
 
 use super::{Context, actor, print};
 use crate::error::{AppError, Outcome};
-use crate::files::{SourceText, prices, prices_csv, rules, teams};
+use crate::files::{Diagnostics, SourceText, prices, prices_csv, rules, teams};
 use crate::workflows::apply_catalogue::{Wanted, apply};
 use crate::workflows::books::Books;
 
@@ -46,13 +46,17 @@ fn apply_file(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> 
     let calendar = &context.config.calendar;
     let source = SourceText::read(&arguments.file)?;
     let mut db = context.db()?;
-    let mut books = Books::in_force(&mut db, calendar)?;
-    let (body, count) = read_into(context, kind, arguments, &source, &mut books)?;
-    if kind == CatalogueKind::Rules {
-        rules::check_teams(&source, calendar, &books.teams)?;
-    }
-    let wanted = Wanted { kind, body: &body, books: &books, actor: &actor() };
-    let applied = apply(&mut db, calendar, &wanted, crate::clock::now())?;
+    let count = std::cell::Cell::new(0);
+    let read = |books: &mut Books| {
+        let (body, entries) = read_into(context, kind, arguments, &source, books)?;
+        count.set(entries);
+        if kind == CatalogueKind::Rules {
+            rules::check_teams(&source, calendar, &books.teams)?;
+        }
+        Ok(body)
+    };
+    let applied = apply(&mut db, calendar, &Wanted { kind, read: &read, actor: &actor() }, crate::clock::now())?;
+    let count = count.get();
     let what = if applied.changed { "in force now" } else { "in force already" };
     print(&format!("{}: {count} {}, version {} {what}\n", source.name, kind.as_str(), applied.version))?;
     Ok(Outcome::Done)
@@ -80,8 +84,11 @@ fn read_into(
         CatalogueKind::Prices if is_csv(&arguments.file) => {
             books.prices = prices_csv::parse(source, calendar, &books.prices)?;
             body = prices::to_toml(&books.prices);
-            // The same checks as for a file in TOML, told for the text it becomes.
-            prices::parse(&SourceText::new(&source.name, &body), calendar, arguments.allow_dearer_slices)?;
+            if let (false, Some((_, message))) = (arguments.allow_dearer_slices, prices::dearer_slices(&books.prices)) {
+                let mut wrong = Diagnostics::default();
+                wrong.push(source.whole("rate", message));
+                return Err(wrong.into());
+            }
             books.prices.rows().count()
         }
         CatalogueKind::Prices => {

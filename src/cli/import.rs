@@ -3,6 +3,8 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use gpuledger_domain::ids::LENGTH_BYTES_MAX;
+use gpuledger_domain::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Context, actor, print, tell};
@@ -26,6 +28,12 @@ pub(super) struct Arguments {
     /// Refuse the whole list if one line is bad
     #[arg(long)]
     strict: bool,
+    /// Let a line count also where it tells an earlier end of a job than is known
+    #[arg(long)]
+    restate: bool,
+    /// When the list was written, RFC 3339: jobs that still ran are charged until then, and their later end replaces it
+    #[arg(long, value_name = "INSTANT")]
+    as_of: Option<String>,
     /// The list; - is standard input
     file: String,
 }
@@ -60,15 +68,33 @@ pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppEr
     let mut db = context.db()?;
     let bar = std::io::stderr().is_terminal().then(|| progress_bar(file.size_bytes * 2));
     let mut watcher = Watcher { bar, file: file.name.clone() };
-    let ask = ImportJobs { mapping: &mapping, strict: arguments.strict, actor: &actor() };
-    let counts = import_jobs(&mut db, &context.config.calendar, &file, &ask, &mut watcher, crate::clock::now)?;
+    let as_of = arguments.as_of.as_deref().map(Instant::parse).transpose();
+    let as_of = as_of.map_err(|message| AppError::Refused(format!("--as-of: {message}")))?;
+    let ask =
+        ImportJobs { mapping: &mapping, strict: arguments.strict, restate: arguments.restate, as_of, actor: &actor() };
+    let imported = import_jobs(&mut db, &context.config.calendar, &file, &ask, &mut watcher, crate::clock::now)?;
     if let Some(bar) = watcher.bar {
         bar.finish_and_clear();
     }
-    print(&format!(
-        "{}: {} lines: {} new, {} known, {} revised, {} without GPU-time, {} refused\n",
-        file.name, counts.lines, counts.added, counts.known, counts.revised, counts.without_gpu_time, counts.refused
-    ))?;
+    let counts = imported.counts;
+    let mut text = format!(
+        "{}: {} lines: {} new, {} known, {} revised, {} without GPU-time, {} still running, {} refused\n",
+        file.name,
+        counts.lines,
+        counts.added,
+        counts.known,
+        counts.revised,
+        counts.without_gpu_time,
+        counts.running,
+        counts.refused
+    );
+    if counts.running > 0 {
+        text += "Jobs that still run are charged when a later list tells their end, or up to --as-of INSTANT. Import them before their month is closed.\n";
+    }
+    if imported.cut_facts > 0 {
+        text += &format!("{} facts had more than {LENGTH_BYTES_MAX} bytes and were cut.\n", imported.cut_facts);
+    }
+    print(&text)?;
     Ok(if counts.refused > 0 { Outcome::DoneWithRefusals } else { Outcome::Done })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use diesel::prelude::*;
-use gpuledger_domain::ids::{JobId, NodeId};
+use gpuledger_domain::ids::{FactSetId, JobId, NodeId, SkuId};
 use gpuledger_domain::time::{Instant, Interval};
 
 use crate::dimensions::ClusterId;
@@ -23,6 +23,21 @@ pub struct Telling {
     pub sha256: Vec<u8>,
     /// The stand-in for the pool that it was in.
     pub node: NodeId,
+    /// What it held.
+    pub sku: SkuId,
+    /// The facts of the job.
+    pub facts: FactSetId,
+    /// Where, and how many: `NODE=COUNT` by comma.
+    pub placements: String,
+}
+
+/// What a source calls an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AttemptName {
+    /// The job's id, or what stands for it.
+    pub source_id: String,
+    /// When the attempt began: a job that was requeued has several, none of which overlap.
+    pub start: Instant,
 }
 
 /// A telling to be stored.
@@ -90,43 +105,53 @@ pub fn lock_imports(db: &mut Db) -> Result<(), DbError> {
     }
 }
 
-/// The newest tellings of those attempts that are known, by key.
+/// The newest tellings of all attempts of these jobs.
 ///
 /// # Errors
 /// What the database says.
-pub fn newest(db: &mut Db, cluster: ClusterId, keys: &[&str]) -> Result<BTreeMap<String, Telling>, DbError> {
+pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BTreeMap<AttemptName, Telling>, DbError> {
+    type Row = (String, i64, (i64, i32, i64, i64, Vec<u8>, i32, i32, i32, String));
     let mut known = BTreeMap::new();
-    for keys in keys.chunks(8_192) {
-        type Row = (String, i64, i32, i64, i64, Vec<u8>, i32);
+    for source_ids in source_ids.chunks(8_192) {
         let rows: Vec<Row> = on_db!(db, c => job::table
             .inner_join(allocation::table.on(allocation::job_id.eq(job::id)))
-            .filter(job::cluster_id.eq(cluster).and(job::key.eq_any(keys)))
+            .filter(job::cluster_id.eq(cluster).and(job::source_id.eq_any(source_ids)))
             .order((job::id, allocation::revision))
-            .select((job::key, job::id, allocation::revision, allocation::start_us, allocation::end_us,
-                allocation::sha256, allocation::node_id))
+            .select((job::source_id, job::start_us, (job::id, allocation::revision, allocation::start_us, allocation::end_us,
+                allocation::sha256, allocation::node_id, allocation::sku_id, allocation::fact_set_id, allocation::placements)))
             .load(c))?;
-        for (key, job, revision, start, end, sha256, node) in rows {
+        for (source_id, attempt_start, (job, revision, start, end, sha256, node, sku, facts, placements)) in rows {
             let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(end))
                 .ok_or_else(|| DbError::Inconsistent(format!("allocation of job {job} ends before it begins")))?;
-            known.insert(key, Telling { job: JobId(job), revision, interval, sha256, node: NodeId(node) });
+            let name = AttemptName { source_id, start: Instant::from_micros(attempt_start) };
+            let (node, sku, facts) = (NodeId(node), SkuId(sku), FactSetId(facts));
+            known.insert(name, Telling { job: JobId(job), revision, interval, sha256, node, sku, facts, placements });
         }
     }
     Ok(known)
 }
 
-/// Gives numbers to attempts that are not known yet, in the order of `keys`.
+/// Gives numbers to attempts that are not known yet, in their order.
 ///
 /// # Errors
-/// What the database says; a key that is known already is an error.
-pub fn insert_jobs(db: &mut Db, cluster: ClusterId, keys: &[&str]) -> Result<Vec<JobId>, DbError> {
-    let count = i64::try_from(keys.len()).map_err(|_| DbError::Overflow)?;
+/// What the database says; an attempt that is known already is an error.
+pub fn insert_jobs(db: &mut Db, cluster: ClusterId, attempts: &[&AttemptName]) -> Result<Vec<JobId>, DbError> {
+    let count = i64::try_from(attempts.len()).map_err(|_| DbError::Overflow)?;
     if count == 0 {
         return Ok(Vec::new());
     }
     let first = db.take_ids("job", count)?;
-    let rows: Vec<_> =
-        (first..).zip(keys).map(|(id, key)| (job::id.eq(id), job::cluster_id.eq(cluster), job::key.eq(*key))).collect();
-    insert_all!(db, job::table, 3, rows.as_slice())?;
+    let row = |(id, attempt): (i64, &&AttemptName)| {
+        let source_id = attempt.source_id.clone();
+        (
+            job::id.eq(id),
+            job::cluster_id.eq(cluster),
+            job::source_id.eq(source_id),
+            job::start_us.eq(attempt.start.micros()),
+        )
+    };
+    let rows: Vec<_> = (first..).zip(attempts).map(row).collect();
+    insert_all!(db, job::table, 4, rows.as_slice())?;
     Ok((first..first + count).map(JobId).collect())
 }
 
@@ -138,39 +163,35 @@ pub fn insert_tellings(db: &mut Db, tellings: &[NewTelling]) -> Result<(), DbErr
     insert_all!(db, allocation::table, 12, tellings)
 }
 
-/// The key of an attempt, as its source calls it.
+/// What attempts that have usage between two instants are called, with their cluster, by number.
 ///
 /// # Errors
 /// What the database says.
-pub fn job_key(db: &mut Db, id: JobId) -> Result<Option<String>, DbError> {
-    Ok(on_db!(db, c => job::table.find(id.0).select(job::key).first(c).optional())?)
-}
-
-/// What attempts that have usage between two instants are called: cluster and key, by number.
-///
-/// # Errors
-/// What the database says.
-pub fn names_with_usage(db: &mut Db, interval: Interval) -> Result<BTreeMap<JobId, (String, String)>, DbError> {
+pub fn names_with_usage(db: &mut Db, interval: Interval) -> Result<BTreeMap<JobId, (String, AttemptName)>, DbError> {
     use crate::schema::{cluster, usage};
     let used = usage::slot_start_us.ge(interval.start().micros()).and(usage::slot_start_us.lt(interval.end().micros()));
-    let rows: Vec<(i64, String, String)> = on_db!(db, c => job::table
+    let rows: Vec<(i64, String, String, i64)> = on_db!(db, c => job::table
         .inner_join(cluster::table.on(cluster::id.eq(job::cluster_id)))
         .filter(job::id.eq_any(usage::table.filter(used).select(usage::job_id)))
-        .select((job::id, cluster::name, job::key))
+        .select((job::id, cluster::name, job::source_id, job::start_us))
         .load(c))?;
-    Ok(rows.into_iter().map(|(id, cluster, key)| (JobId(id), (cluster, key))).collect())
+    let name = |(id, cluster, source_id, start): (i64, String, String, i64)| {
+        (JobId(id), (cluster, AttemptName { source_id, start: Instant::from_micros(start) }))
+    };
+    Ok(rows.into_iter().map(name).collect())
 }
 
-/// By which columns rows without a job id are told apart in a cluster: sets them if none are set, and gives those in
-/// force. Rows told apart by other columns would be other jobs, and every second would be charged twice.
+/// How the jobs of a cluster are told apart: by id, or by which columns; and in which zone its times were written
+/// (empty: with an offset). Sets it if nothing is set, and gives what is in force. Jobs told apart in another way
+/// would be other jobs, and every second would be charged twice.
 ///
 /// # Errors
 /// What the database says.
-pub fn row_identity(db: &mut Db, cluster: ClusterId, columns: &str) -> Result<String, DbError> {
+pub fn identity(db: &mut Db, cluster: ClusterId, columns: &str, zone: &str) -> Result<(String, String), DbError> {
     use crate::schema::row_identity::dsl;
     on_db!(db, c => diesel::insert_into(dsl::row_identity)
-        .values((dsl::cluster_id.eq(cluster), dsl::column_names.eq(columns)))
+        .values((dsl::cluster_id.eq(cluster), dsl::column_names.eq(columns), dsl::zone.eq(zone)))
         .on_conflict_do_nothing()
         .execute(c))?;
-    Ok(on_db!(db, c => dsl::row_identity.find(cluster).select(dsl::column_names).first(c))?)
+    Ok(on_db!(db, c => dsl::row_identity.find(cluster).select((dsl::column_names, dsl::zone)).first(c))?)
 }

@@ -80,15 +80,41 @@ pub fn version(db: &mut Db, kind: CatalogueKind, version: i32) -> Result<Catalog
     Ok(CatalogueVersion { version, sha256, body })
 }
 
-/// Makes changes of catalogues and seals of closings wait for each other until the end of the transaction.
+/// Who asks for the catalogues to stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Who uses them: others may use them too.
+    ToUse,
+    /// Who changes them: alone.
+    ToChange,
+}
+
+/// Keeps catalogues from being changed, or used, by others until the end of the transaction. Taken before any row.
 ///
 /// # Errors
 /// What the database says.
-pub fn lock(db: &mut Db) -> Result<(), DbError> {
-    match db {
-        Db::Lite(_) => Ok(()),
-        Db::Pg(_) => db.execute("SELECT pg_advisory_xact_lock(hashtext('catalogue'))"),
+pub fn hold(db: &mut Db, hold: Hold) -> Result<(), DbError> {
+    match (db, hold) {
+        // One writer at a time anyway.
+        (Db::Lite(_), _) => Ok(()),
+        (db, Hold::ToUse) => db.execute("SELECT pg_advisory_xact_lock_shared(hashtext('catalogue'))"),
+        (db, Hold::ToChange) => db.execute("SELECT pg_advisory_xact_lock(hashtext('catalogue'))"),
     }
+}
+
+/// The numbers of the versions in force: teams, prices, rules.
+///
+/// # Errors
+/// What the database says.
+pub fn versions(db: &mut Db) -> Result<[i32; 3], DbError> {
+    let mut version = |kind: CatalogueKind| -> Result<i32, DbError> {
+        let newest: Option<i32> = on_db!(db, c => catalogue_version::table
+            .filter(catalogue_version::kind.eq(kind.code()))
+            .select(diesel::dsl::max(catalogue_version::version))
+            .first(c))?;
+        Ok(newest.unwrap_or(0))
+    };
+    Ok([version(CatalogueKind::Teams)?, version(CatalogueKind::Prices)?, version(CatalogueKind::Rules)?])
 }
 
 /// Adds a version after `before`.

@@ -120,26 +120,29 @@ fn require_file(path: &Path) -> Result<(), DbError> {
     }
 }
 
-/// `postgres://user:secret@host/name` with the secret as stars.
+/// `postgres://user:secret@host/name` with the secret as stars. In doubt it hides too much.
 fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "postgres://…".into() };
-    let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-    let shown = match rest.rsplit_once('@') {
-        Some((user, host)) => match user.split_once(':') {
-            Some((user, _)) => format!("{user}:***@{host}"),
-            None => format!("{user}@{host}"),
-        },
-        None => rest.to_owned(),
+    // The last @: a password may hold any other character, unescaped.
+    let (user, place) = rest.rsplit_once('@').map_or((None, rest), |(user, place)| (Some(user), place));
+    let (host, parameters) = place.split_once('?').unwrap_or((place, ""));
+    let user = match user.map(|user| user.split_once(':').map_or((user, ""), |(user, _)| (user, ":***"))) {
+        Some((user, secret)) => format!("{user}{secret}@"),
+        None => String::new(),
     };
-    let secret = parameters.contains("password");
-    let parameters = if secret {
-        "?…".into()
-    } else if parameters.is_empty() {
-        String::new()
-    } else {
-        format!("?{parameters}")
+    let parameters = match parameters {
+        "" => String::new(),
+        secret if secret.contains("pass") => "?…".into(),
+        plain => format!("?{plain}"),
     };
-    format!("{scheme}://{shown}{parameters}")
+    format!("{scheme}://{user}{host}{parameters}")
+}
+
+/// Whether no transaction is open on the connection.
+fn is_outermost(connection: &mut SqliteConnection) -> bool {
+    let status =
+        <AnsiTransactionManager as TransactionManager<SqliteConnection>>::transaction_manager_status_mut(connection);
+    matches!(status.transaction_depth(), Ok(None))
 }
 
 impl Db {
@@ -153,13 +156,17 @@ impl Db {
     }
 
     /// Runs `work` in one transaction: all of it is kept, or nothing. On SQLite it takes the writer's place at once.
+    /// Inside another transaction it is a part of that one, which may fail by itself.
     ///
     /// # Errors
     /// What `work` returns, or what the database says at the commit.
     pub fn transaction<T, E: From<DbError>>(&mut self, work: impl FnOnce(&mut Db) -> Result<T, E>) -> Result<T, E> {
         // Through diesel's own manager, which makes transactions inside this one savepoints of it.
         match self {
-            Db::Lite(connection) => AnsiTransactionManager::begin_transaction_sql(connection, "BEGIN IMMEDIATE"),
+            Db::Lite(connection) => match is_outermost(connection) {
+                true => AnsiTransactionManager::begin_transaction_sql(connection, "BEGIN IMMEDIATE"),
+                false => AnsiTransactionManager::begin_transaction(connection),
+            },
             Db::Pg(connection) => AnsiTransactionManager::begin_transaction(connection),
         }
         .map_err(DbError::from)?;
@@ -217,5 +224,6 @@ mod tests {
         assert_eq!(shown("postgres://u:s3c@h:5/x"), "postgres://u:***@h:5/x");
         assert_eq!(shown("postgres://u@h/x?sslmode=require"), "postgres://u@h/x?sslmode=require");
         assert_eq!(shown("postgres:///x?user=u&password=s3c"), "postgres:///x?…");
+        assert_eq!(shown("postgres://u:s?3@c@h/x"), "postgres://u:***@h/x");
     }
 }

@@ -59,6 +59,11 @@ pub fn require_current(db: &mut Db) -> Result<(), DbError> {
         Db::Pg(_) => names::<diesel::pg::Pg>(&PG),
     }?;
     let run: Vec<String> = run.map(|run| run.into_iter().map(|row| row.version).collect()).unwrap_or_default();
+    if let Some(newer) = run.iter().find(|name| !wanted.contains(name)) {
+        let message =
+            format!("the database has a newer schema ({newer}) than this program knows; use the newer program");
+        return Err(DbError::Schema(message));
+    }
     if wanted.iter().all(|name| run.contains(name)) {
         return Ok(());
     }

@@ -90,7 +90,8 @@ diesel::table! {
     job (id) {
         id -> BigInt,
         cluster_id -> Integer,
-        key -> Text,
+        source_id -> Text,
+        start_us -> BigInt,
     }
 }
 
@@ -144,6 +145,7 @@ diesel::table! {
         known -> BigInt,
         revised -> BigInt,
         without_gpu_time -> BigInt,
+        running -> BigInt,
         refused -> BigInt,
     }
 }
@@ -152,6 +154,7 @@ diesel::table! {
     row_identity (cluster_id) {
         cluster_id -> Integer,
         column_names -> Text,
+        zone -> Text,
     }
 }
 

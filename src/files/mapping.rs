@@ -54,29 +54,51 @@ pub enum JobField {
 impl JobField {
     const WORDS: &'static str = "id, cluster, pool, sku, start, end, duration, submit, gpus, user, account, partition, qos, namespace, name, end_state, nodes, gpus_per_node or label.KEY";
 
+    const NAMED: [(&'static str, JobField); 18] = [
+        ("id", JobField::Id),
+        ("cluster", JobField::Cluster),
+        ("pool", JobField::Pool),
+        ("sku", JobField::Sku),
+        ("start", JobField::Start),
+        ("end", JobField::End),
+        ("duration", JobField::Duration),
+        ("submit", JobField::Submit),
+        ("gpus", JobField::Gpus),
+        ("user", JobField::User),
+        ("account", JobField::Account),
+        ("partition", JobField::Partition),
+        ("qos", JobField::Qos),
+        ("namespace", JobField::Namespace),
+        ("name", JobField::Name),
+        ("end_state", JobField::EndState),
+        ("nodes", JobField::Nodes),
+        ("gpus_per_node", JobField::GpusPerNode),
+    ];
+
+    /// Reads the word of [`JobField::word`]. A label's key has at most 64 bytes.
     fn parse(text: &str) -> Option<JobField> {
-        Some(match text {
-            "id" => JobField::Id,
-            "cluster" => JobField::Cluster,
-            "pool" => JobField::Pool,
-            "sku" => JobField::Sku,
-            "start" => JobField::Start,
-            "end" => JobField::End,
-            "duration" => JobField::Duration,
-            "submit" => JobField::Submit,
-            "gpus" => JobField::Gpus,
-            "user" => JobField::User,
-            "account" => JobField::Account,
-            "partition" => JobField::Partition,
-            "qos" => JobField::Qos,
-            "namespace" => JobField::Namespace,
-            "name" => JobField::Name,
-            "end_state" => JobField::EndState,
-            "nodes" => JobField::Nodes,
-            "gpus_per_node" => JobField::GpusPerNode,
-            _ => JobField::Label(text.strip_prefix("label.").filter(|key| !key.is_empty())?.to_owned()),
-        })
+        let named = JobField::NAMED.into_iter().find(|(word, _)| *word == text).map(|(_, field)| field);
+        let key = || text.strip_prefix("label.").filter(|key| (1..=64).contains(&key.len()));
+        named.or_else(|| key().map(|key| JobField::Label(key.to_owned())))
     }
+
+    /// The word in mapping files.
+    #[must_use]
+    pub fn word(&self) -> String {
+        match self {
+            JobField::Label(key) => format!("label.{key}"),
+            other => JobField::NAMED.iter().find(|(_, field)| field == other).map_or("", |(word, _)| word).to_owned(),
+        }
+    }
+}
+
+/// How a list tells jobs apart; it must stay so for a cluster, or its jobs would be other jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// `job ids`, or the columns whose content stands for an id.
+    pub columns: String,
+    /// The zone of times without an offset; empty where they have one.
+    pub zone: String,
 }
 
 /// How instants are written.
@@ -109,12 +131,42 @@ pub struct Mapping {
     pub delimiter: u8,
 }
 
+impl Mapping {
+    /// How this mapping tells jobs apart.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        let columns = if self.columns.contains_key(&JobField::Id) {
+            "job ids".to_owned()
+        } else {
+            let names: Vec<String> =
+                self.columns.iter().map(|(field, name)| format!("{} = {name}", field.word())).collect();
+            names.join(", ")
+        };
+        let naive = matches!(&self.time_format, TimeFormat::Pattern(pattern) if needs_zone(pattern));
+        let zone = self.zone.clone().filter(|_| naive).unwrap_or_default();
+        Identity { columns, zone }
+    }
+}
+
+/// Whether times of this pattern have no offset.
+fn needs_zone(pattern: &str) -> bool {
+    !["%z", "%:z", "%s"].iter().any(|offset| pattern.contains(offset))
+}
+
+/// What stands on the right of a column: its name, or names by label.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ColumnEntry {
+    Name(String),
+    Labels(BTreeMap<String, String>),
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MappingFile {
-    columns: BTreeMap<Spanned<String>, Spanned<String>>,
+    columns: BTreeMap<Spanned<String>, Spanned<ColumnEntry>>,
     #[serde(default)]
-    constants: BTreeMap<Spanned<String>, Spanned<String>>,
+    constants: BTreeMap<Spanned<String>, Spanned<ColumnEntry>>,
     time: Option<TimeEntry>,
     csv: Option<CsvEntry>,
 }
@@ -154,7 +206,6 @@ pub fn parse(source: &SourceText) -> Result<Mapping, Diagnostics> {
             gpuledger_domain::calendar::BillingCalendar::new(zone).map(|_| ())
         });
     }
-    let needs_zone = |pattern: &str| !["%z", "%:z", "%s"].iter().any(|offset| pattern.contains(offset));
     if let (Some(TimeFormat::Pattern(pattern)), None) = (&time_format, zone)
         && needs_zone(pattern)
     {
@@ -213,15 +264,23 @@ fn duration_unit(text: &str) -> Result<i64, String> {
 fn fields(
     source: &SourceText,
     wrong: &mut Diagnostics,
-    entries: &BTreeMap<Spanned<String>, Spanned<String>>,
+    entries: &BTreeMap<Spanned<String>, Spanned<ColumnEntry>>,
     table: &str,
 ) -> BTreeMap<JobField, String> {
     let mut fields = BTreeMap::new();
     for (name, value) in entries {
-        let field = JobField::parse(name.get_ref())
-            .ok_or_else(|| format!("“{}” is unknown; write {}", name.get_ref(), JobField::WORDS));
-        if let Some(field) = wrong.note(source, name.span().start, table, field) {
-            fields.insert(field, value.get_ref().clone());
+        let named: Vec<(String, String)> = match value.get_ref() {
+            ColumnEntry::Name(text) => vec![(name.get_ref().clone(), text.clone())],
+            ColumnEntry::Labels(texts) => {
+                texts.iter().map(|(key, text)| (format!("{}.{key}", name.get_ref()), text.clone())).collect()
+            }
+        };
+        for (name_text, text) in named {
+            let field = JobField::parse(&name_text)
+                .ok_or_else(|| format!("“{name_text}” is unknown; write {}", JobField::WORDS));
+            if let Some(field) = wrong.note(source, name.span().start, table, field) {
+                fields.insert(field, text);
+            }
         }
     }
     fields
@@ -255,7 +314,9 @@ fn check_fields(
     }
     for (name, value) in &file.constants {
         let place = value.span().start;
-        let Some(field) = JobField::parse(name.get_ref()) else { continue };
+        let (Some(field), ColumnEntry::Name(text)) = (JobField::parse(name.get_ref()), value.get_ref()) else {
+            continue;
+        };
         if columns.contains_key(&field) {
             wrong.push(source.at(
                 name.span().start,
@@ -263,7 +324,6 @@ fn check_fields(
                 format!("{} is a column already; give it once", name.get_ref()),
             ));
         }
-        let text = value.get_ref();
         let checked = match field {
             JobField::Cluster => ClusterName::parse(text).map(|_| ()),
             JobField::Pool => PoolName::parse(text).map(|_| ()),

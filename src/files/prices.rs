@@ -9,7 +9,7 @@ use gpuledger_domain::money::{CreditRate, Rate};
 use gpuledger_domain::pricing::{Basis, PoolTerms, PriceBook, PriceKey, PriceRow, Sku, SkuSlices, dearest_layout};
 use gpuledger_domain::rules::ServiceClass;
 use gpuledger_domain::time::Instant;
-use gpuledger_domain::units::Ratio;
+use gpuledger_domain::units::{Fraction, Ratio};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -129,9 +129,15 @@ pub fn parse(
         credit_rate(source, &mut wrong, &mut book, entry);
     }
     check_slices_are_described(source, &mut wrong, &rows, &skus, place);
+    check_entries_are_given_once(source, &mut wrong, &file);
     wrong.into_result()?;
-    if !allow_dearer_slices {
-        check_layouts(source, &book, &rows, place)?;
+    let mut wrong = Diagnostics::default();
+    if let (false, Some((code, message))) = (allow_dearer_slices, dearer_slices(&book)) {
+        let row = rows.iter().position(|row| row.key.sku == code).map(place);
+        let entry = skus.iter().position(|sku| sku.code == code).and_then(|index| file.sku.get(index));
+        let offset = row.or_else(|| entry.map(|entry| entry.code.span().start)).unwrap_or(0);
+        wrong.push(source.at(offset, "rate", message));
+        return Err(wrong);
     }
     Ok(book)
 }
@@ -253,48 +259,76 @@ fn check_slices_are_described(
     }
 }
 
-/// No layout of slices with rates of their own may cost more than the whole GPU.
-fn check_layouts(
-    source: &SourceText,
-    book: &PriceBook,
-    rows: &[PriceRow],
-    place: impl Fn(usize) -> usize,
-) -> Result<(), Diagnostics> {
+/// Of two entries for one thing, neither can be meant.
+fn check_entries_are_given_once(source: &SourceText, wrong: &mut Diagnostics, file: &PricesFile) {
+    let months = file.credit_rate.iter().map(|entry| ("from", &entry.from));
+    let pools = file.pool.iter().map(|entry| ("name", &entry.name));
+    let skus = file.sku.iter().map(|entry| ("code", &entry.code));
+    let mut seen: BTreeSet<(&str, String)> = BTreeSet::new();
+    for (field, text) in months.chain(pools).chain(skus) {
+        // A model without a profile is its whole GPU.
+        let whole = text.get_ref().strip_suffix("/full").unwrap_or(text.get_ref());
+        if !seen.insert((field, whole.to_owned())) {
+            wrong.push(source.at(text.span().start, field, "an earlier entry is for the same; keep one of the two"));
+        }
+    }
+}
+
+/// A GPU that costs more cut into slices than whole: a SKU of it, and a sentence; `None` where there is none. Rates of
+/// the slices' own count, and those that follow from the pool's basis.
+#[must_use]
+pub fn dearer_slices(book: &PriceBook) -> Option<(SkuCode, String)> {
     let mut instants: Vec<Instant> = book.changes().into_iter().collect();
     instants.push(Instant::MIN);
-    let keys: BTreeSet<(Option<PoolName>, ServiceClass)> =
-        rows.iter().map(|row| (row.key.pool.clone(), row.key.service_class)).collect();
+    let any = PoolName::parse("any").into_iter();
+    let pools: BTreeSet<PoolName> = any
+        .chain(book.rows().filter_map(|(key, _, _)| key.pool.clone()))
+        .chain(book.pools().map(|(name, _)| name.clone()))
+        .collect();
     let models: BTreeSet<String> =
         book.skus().filter(|sku| !sku.is_full()).map(|sku| sku.gpu_model().to_owned()).collect();
-    for (pool, class) in &keys {
-        let Some(pool_name) = pool.clone().or_else(|| PoolName::parse("any").ok()) else { continue };
-        for (model, at) in models.iter().flat_map(|model| instants.iter().map(move |at| (model, *at))) {
-            let full = Sku { code: SkuCode::full(model), slices: SkuSlices::FULL };
-            let Ok(full) = book.terms(&full, &pool_name, *class, at) else { continue };
-            let slices: Vec<(SkuCode, SkuSlices, Rate)> = book
-                .skus()
-                .filter(|sku| !sku.is_full() && sku.gpu_model() == model && sku.slices != SkuSlices::FULL)
-                .filter_map(|sku| book.terms(&sku, &pool_name, *class, at).ok().map(|terms| (sku, terms)))
-                .filter(|(_, terms)| terms.weight == Ratio::ONE)
-                .map(|(sku, terms)| (sku.code, sku.slices, terms.rate))
-                .collect();
-            let Some((cost, layout)) = dearest_layout(&slices) else { continue };
-            if cost > full.rate.fraction() {
-                let layout: Vec<String> = layout.iter().map(|(code, count)| format!("{count} × {code}")).collect();
-                let row =
-                    rows.iter().position(|row| slices.iter().any(|(code, _, _)| *code == row.key.sku)).unwrap_or(0);
-                let message = format!(
-                    "{} would cost more than the whole GPU, which costs {}; lower the rates of the slices, or allow it with --allow-dearer-slices",
-                    layout.join(" + "),
-                    full.rate
-                );
-                let mut wrong = Diagnostics::default();
-                wrong.push(source.at(place(row), "rate", message));
-                return Err(wrong);
+    for pool in &pools {
+        for (model, class) in models.iter().flat_map(|model| ServiceClass::ALL.map(|class| (model, class))) {
+            for at in &instants {
+                let found = dearer_slices_at(book, model, pool, class, *at);
+                if found.is_some() {
+                    return found;
+                }
             }
         }
     }
-    Ok(())
+    None
+}
+
+fn dearer_slices_at(
+    book: &PriceBook,
+    model: &str,
+    pool: &PoolName,
+    class: ServiceClass,
+    at: Instant,
+) -> Option<(SkuCode, String)> {
+    let full = Sku { code: SkuCode::full(model), slices: SkuSlices::FULL };
+    let full = book.terms(&full, pool, class, at).ok()?;
+    let described =
+        book.skus().filter(|sku| !sku.is_full() && sku.gpu_model() == model && sku.slices != SkuSlices::FULL);
+    let slices: Vec<(SkuCode, SkuSlices, Fraction)> = described
+        .filter_map(|sku| {
+            let terms = book.terms(&sku, pool, class, at).ok()?;
+            let price = terms.rate.fraction().times(terms.weight.fraction()).ok()?;
+            Some((sku.code, sku.slices, price))
+        })
+        .collect();
+    let (cost, layout) = dearest_layout(&slices)?;
+    if cost <= full.rate.fraction() {
+        return None;
+    }
+    let counts: Vec<String> = layout.iter().map(|(code, count)| format!("{count} × {code}")).collect();
+    let message = format!(
+        "{} would cost more than the whole GPU, which costs {}; lower the rates of the slices or choose another basis, or allow it with --allow-dearer-slices",
+        counts.join(" + "),
+        full.rate
+    );
+    layout.into_keys().next().map(|code| (code, message))
 }
 
 /// A book as the text of a price file, for books that came from elsewhere.
@@ -371,6 +405,17 @@ mod tests {
     fn slices_that_sum_to_more_than_their_gpu_are_refused() {
         let message = parsed(&SLICED.replace("RATE", "1.01")).unwrap_err();
         assert!(message.contains("7 × h100/1g.10gb would cost more than the whole GPU, which costs 7;"), "{message}");
+        // By the larger of compute and memory, 4g + 3g would be 15/14 of a GPU.
+        let larger = "[[pool]]\nname = \"p\"\nbasis = \"larger\"\n[[price]]\nsku = \"h\"\nrate = \"70\"\n\
+            [[sku]]\ncode = \"h/3g\"\ncompute = \"3/7\"\nmemory = \"4/8\"\n[[sku]]\ncode = \"h/4g\"\ncompute = \"4/7\"\nmemory = \"4/8\"\n";
+        let message = parsed(larger).unwrap_err();
+        assert!(
+            message.contains("1 × h/3g + 1 × h/4g would cost more than the whole GPU, which costs 70;"),
+            "{message}"
+        );
+        assert!(parsed(&larger.replace("larger", "memory")).is_ok());
+        let twice = parsed(&larger.replace("h/4g", "h/3g")).unwrap_err();
+        assert!(twice.contains("code: an earlier entry is for the same"), "{twice}");
     }
 
     #[test]

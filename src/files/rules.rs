@@ -208,12 +208,12 @@ fn conditions(
     let tests = match wanted.get_ref() {
         Wanted::Text(text) => vec![Test::AnyOf(vec![text.clone()])],
         Wanted::Number(number) => vec![Test::AnyOf(vec![number.to_string()])],
-        Wanted::AnyOf(texts) => vec![Test::AnyOf(texts.clone())],
-        Wanted::Range(range) if fact == FactName::Gpus => {
+        Wanted::AnyOf(texts) if !texts.is_empty() => vec![Test::AnyOf(texts.clone())],
+        Wanted::Range(range) if fact == FactName::Gpus && (range.at_least.is_some() || range.at_most.is_some()) => {
             let least = range.at_least.map(Test::AtLeast);
             least.into_iter().chain(range.at_most.map(Test::AtMost)).collect()
         }
-        Wanted::Range(_) | Wanted::Labels(_) | Wanted::Unknown(_) => {
+        Wanted::AnyOf(_) | Wanted::Range(_) | Wanted::Labels(_) | Wanted::Unknown(_) => {
             let message =
                 "write a text, a list of texts, or for gpus { at_least = 2, at_most = 8 }; * stands for any characters";
             wrong.push(source.at(wanted.span().start, &field, message));
@@ -266,6 +266,10 @@ mod tests {
                 .starts_with("rules.toml:3:1: unknown field `teem`")
         );
         assert!(parsed("[[rule]]\nname = \"a\"\n").unwrap_err().contains("says nothing"));
+        for empty in ["gpus = {}", "user = []"] {
+            let text = format!("[[rule]]\nname = \"a\"\nteam = \"t\"\nwhen = {{ {empty} }}\n");
+            assert!(parsed(&text).unwrap_err().contains("write a text, a list of texts"), "{empty}");
+        }
         assert!(
             parsed("[[rule]]\nname = \"a\"\nteam = \"x\"\nteam_from = \"user\"\n").unwrap_err().contains("not both")
         );

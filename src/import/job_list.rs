@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::rc::Rc;
 
-use gpuledger_domain::ids::{ClusterName, PoolName, SkuCode, checked_fact};
+use gpuledger_domain::ids::{ClusterName, LENGTH_BYTES_MAX, PoolName, SkuCode, checked_fact};
 use gpuledger_domain::rules::JobFacts;
 use gpuledger_domain::time::{Instant, Interval};
 use sha2::{Digest, Sha256};
@@ -16,9 +16,6 @@ use super::stream::{InputFile, LineGuard};
 use super::time_text::{InstantReader, scaled_decimal};
 use crate::error::AppError;
 use crate::files::mapping::{JobField, Mapping};
-
-/// Most labels a job may have, and their longest key and value, in bytes.
-const LABEL_KEY_BYTES_MAX: usize = 64;
 
 /// How a line says which job it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,14 +41,25 @@ pub struct JobRecord {
     pub sku: SkuCode,
     /// What rules look at.
     pub facts: JobFacts,
-    /// When it held its GPUs; `None` if it held none, for no time, or still runs.
-    pub interval: Option<Interval>,
+    /// When it held its GPUs.
+    pub held: Held,
     /// When it was submitted.
     pub submit: Option<Instant>,
     /// How it ended; empty where not known.
     pub end_state: String,
     /// How many GPUs on which nodes; the name is empty where no node is named.
     pub placements: Vec<(String, i32)>,
+}
+
+/// When a job held its GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// From start to end.
+    Ended(Interval),
+    /// From here on; it still ran when the list was written.
+    Running(Instant),
+    /// Never: it has no GPU, did not start, or ended when it began.
+    Never,
 }
 
 /// A line that cannot be used.
@@ -84,6 +92,7 @@ struct Layout {
     constants: BTreeMap<JobField, String>,
     instants: InstantReader,
     duration_unit_us: i64,
+    cut_facts: Cell<u64>,
 }
 
 impl JobListReader {
@@ -119,6 +128,7 @@ impl JobListReader {
             constants: mapping.constants.clone(),
             instants: InstantReader::new(&mapping.time_format, mapping.zone.as_deref()),
             duration_unit_us: mapping.duration_unit_us,
+            cut_facts: Cell::new(0),
         };
         Ok(JobListReader {
             reader,
@@ -129,6 +139,12 @@ impl JobListReader {
             lines_missed: u64::from(crlf),
             broken: false,
         })
+    }
+
+    /// Facts that were cut because they were too long.
+    #[must_use]
+    pub fn cut_facts(&self) -> u64 {
+        self.layout.cut_facts.get()
     }
 
     /// Packed bytes read so far.
@@ -191,6 +207,13 @@ impl Layout {
         }
     }
 
+    /// A fact as rules will see it: without control characters, and cut where it is too long to be one.
+    fn fact(&self, text: &str) -> Result<String, String> {
+        let end = text.floor_char_boundary(LENGTH_BYTES_MAX.min(text.len()));
+        self.cut_facts.set(self.cut_facts.get() + u64::from(end < text.len()));
+        checked_fact(text.get(..end).unwrap_or(text)).map(str::to_owned)
+    }
+
     /// Reads a field through `parse`, naming its column where that fails.
     fn field<T>(
         &self,
@@ -198,25 +221,24 @@ impl Layout {
         field: &JobField,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Result<T, Wrong> {
-        parse(self.text(record, field)).map_err(|reason| {
-            (
-                self.columns.get(field).map_or_else(|| format!("{field:?}").to_lowercase(), |(_, name)| name.clone()),
-                reason,
-            )
-        })
+        parse(self.text(record, field))
+            .map_err(|reason| (self.columns.get(field).map_or_else(|| field.word(), |(_, name)| name.clone()), reason))
     }
 
     fn job(&self, record: &csv::StringRecord) -> Result<JobRecord, Wrong> {
         let cluster = self.field(record, &JobField::Cluster, ClusterName::parse)?;
         let pool = self.field(record, &JobField::Pool, PoolName::parse)?;
-        let sku = self.field(record, &JobField::Sku, SkuCode::parse)?;
         let placements = self.placements(record)?;
         let gpus: i32 = placements.iter().map(|(_, count)| *count).fold(0, i32::saturating_add);
-        let interval = if gpus == 0 { None } else { self.interval(record)? };
+        let held = if gpus == 0 { Held::Never } else { self.held(record)? };
+        // A job without GPUs needs no SKU.
+        let unnamed =
+            |text: &str| if gpus == 0 && text.is_empty() { SkuCode::parse("none") } else { SkuCode::parse(text) };
+        let sku = self.field(record, &JobField::Sku, unnamed)?;
         let submit = self.field(record, &JobField::Submit, |text| {
             if text.is_empty() { Ok(None) } else { self.instants.read(text).map(Some) }
         })?;
-        let fact = |field: &JobField| self.field(record, field, |text| checked_fact(text).map(str::to_owned));
+        let fact = |field: &JobField| self.field(record, field, |text| self.fact(text));
         let facts = JobFacts {
             cluster: cluster.to_string(),
             pool: pool.to_string(),
@@ -239,23 +261,20 @@ impl Layout {
         } else {
             JobIdentity::Row(self.row_hash(record))
         };
-        Ok(JobRecord { line: 0, identity, cluster, pool, sku, facts, interval, submit, end_state, placements })
+        Ok(JobRecord { line: 0, identity, cluster, pool, sku, facts, held, submit, end_state, placements })
     }
 
-    /// `None` while the job runs, or where it ended when it began.
-    fn interval(&self, record: &csv::StringRecord) -> Result<Option<Interval>, Wrong> {
-        let start_text = self.text(record, &JobField::Start);
-        let duration = if self.columns.contains_key(&JobField::Duration) {
-            Some(self.text(record, &JobField::Duration))
-        } else {
-            None
-        };
-        let end_text = duration.unwrap_or_else(|| self.text(record, &JobField::End));
-        if start_text.is_empty() || end_text.is_empty() {
-            return Ok(None);
+    fn held(&self, record: &csv::StringRecord) -> Result<Held, Wrong> {
+        if self.text(record, &JobField::Start).is_empty() {
+            return Ok(Held::Never);
         }
+        let duration = self.columns.contains_key(&JobField::Duration);
+        let end_text = self.text(record, if duration { &JobField::Duration } else { &JobField::End });
         let start = self.field(record, &JobField::Start, |text| self.instants.read(text))?;
-        let (end_field, end) = if duration.is_some() {
+        if end_text.is_empty() {
+            return Ok(Held::Running(start));
+        }
+        let (end_field, end) = if duration {
             let length = self.field(record, &JobField::Duration, |text| scaled_decimal(text, self.duration_unit_us))?;
             (
                 JobField::Duration,
@@ -270,7 +289,7 @@ impl Layout {
             let name = self.columns.get(&end_field).map_or("", |(_, name)| name);
             return Err((name.to_owned(), "the job ends before it begins; correct or remove the line".into()));
         }
-        Ok(Interval::new(start, end))
+        Ok(Interval::new(start, end).map_or(Held::Never, Held::Ended))
     }
 
     fn placements(&self, record: &csv::StringRecord) -> Result<Vec<(String, i32)>, Wrong> {
@@ -311,8 +330,8 @@ impl Layout {
         let mut labels = BTreeMap::new();
         for field in self.columns.keys().chain(self.constants.keys()) {
             let JobField::Label(key) = field else { continue };
-            let value = self.field(record, field, |text| checked_fact(text).map(str::to_owned))?;
-            if !value.is_empty() && key.len() <= LABEL_KEY_BYTES_MAX {
+            let value = self.field(record, field, |text| self.fact(text))?;
+            if !value.is_empty() {
                 labels.insert(key.clone(), value);
             }
         }
@@ -330,14 +349,5 @@ impl Layout {
         let mut row = RowHash::default();
         row.copy_from_slice(hash.finalize().first_chunk::<16>().unwrap_or(&RowHash::default()));
         row
-    }
-}
-
-impl Mapping {
-    /// Which columns tell rows without an id apart, as one text; `None` where rows have an id.
-    #[must_use]
-    pub fn row_identity(&self) -> Option<String> {
-        let names: Vec<String> = self.columns.iter().map(|(field, name)| format!("{field:?}={name}")).collect();
-        (!self.columns.contains_key(&JobField::Id)).then(|| names.join(", "))
     }
 }

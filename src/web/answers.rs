@@ -22,7 +22,8 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Refuses requests that a page of another site could have caused, by name or by port, and sets [`HEADERS`].
+/// Refuses requests for any other name than loopback's, such as a page of another site could cause whose name was made
+/// to lead here, and sets [`HEADERS`].
 ///
 /// # Errors
 /// Those of the handler.
@@ -30,8 +31,12 @@ pub async fn secure(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<EitherBody<impl MessageBody>>, actix_web::Error> {
-    let host = request.connection_info().host().to_owned();
-    let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
+    // The header itself: what a proxy adds beside it, any page could add too.
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
+    let name = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(host, |(name, _)| name);
     let mut response = if ["127.0.0.1", "localhost", "[::1]"].contains(&name) {
         next.call(request).await?.map_into_left_body()
     } else {
@@ -57,7 +62,7 @@ pub(super) enum Failure {
 impl From<AppError> for Failure {
     fn from(error: AppError) -> Failure {
         match error {
-            AppError::Refused(_) => Failure::NothingHere,
+            AppError::Missing(_) => Failure::NothingHere,
             error => {
                 tracing::error!(%error, "a page failed");
                 Failure::Failed

@@ -5,18 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuledger_db::catalogue::{self, CatalogueKind, CatalogueVersion};
+use gpuledger_db::catalogue::{self, CatalogueKind, CatalogueVersion, Hold};
 use gpuledger_db::usage::{self, Mark};
 use gpuledger_db::{Db, audit, closing, dimensions, period, segment};
 use gpuledger_domain::calendar::{BillingCalendar, Period, slots};
 use gpuledger_domain::metering::{Usage, usage_by_slot};
-use gpuledger_domain::pricing::{Charge, Gap};
+use gpuledger_domain::pricing::{Charge, Unpriced};
 use gpuledger_domain::time::{Hour, Instant, Interval};
 use sha2::{Digest, Sha256};
 
 use super::books::Books;
+use super::price_period::UnpricedUsage;
 use super::{price_period, roll_up};
 use crate::error::AppError;
+use crate::files::{SourceText, rules};
 
 /// What applying came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +30,12 @@ pub struct Applied {
 }
 
 /// A catalogue that someone wants in force.
-#[derive(Clone, Debug)]
+#[allow(missing_debug_implementations)]
 pub struct Wanted<'a> {
     /// Which.
     pub kind: CatalogueKind,
-    /// Its whole text.
-    pub body: &'a str,
-    /// All books as they would be then.
-    pub books: &'a Books,
+    /// Reads it into its place among the books in force; gives its whole text.
+    pub read: &'a dyn Fn(&mut Books) -> Result<String, AppError>,
     /// Who wants it.
     pub actor: &'a str,
 }
@@ -43,49 +43,72 @@ pub struct Wanted<'a> {
 /// Puts a catalogue in force.
 ///
 /// # Errors
-/// [`AppError::Refused`] where it would change a closed month or leave a hole in the prices of used SKUs; the
-/// database's. Nothing is changed then.
+/// [`AppError::Input`] where it holds mistakes; [`AppError::Refused`] where it would change a closed month, leave a hole
+/// in the prices of used SKUs, or take away teams that rules name; the database's. Nothing is changed then.
 pub fn apply(db: &mut Db, calendar: &BillingCalendar, wanted: &Wanted<'_>, now: Instant) -> Result<Applied, AppError> {
     let applied = db.transaction(|db| {
-        catalogue::lock(db)?;
+        catalogue::hold(db, Hold::ToChange)?;
         let current = catalogue::current(db, wanted.kind)?;
-        let sha256 = Sha256::digest(wanted.body.as_bytes()).to_vec();
+        let in_force = Books::in_force(db, calendar)?;
+        let mut books = in_force.clone();
+        let body = (wanted.read)(&mut books)?;
+        let sha256 = Sha256::digest(body.as_bytes()).to_vec();
         if current.sha256 == sha256 {
             return Ok(Applied { version: current.version, changed: false });
         }
-        let in_force = Books::in_force(db, calendar)?;
+        check_rules_find_their_teams(db, calendar, wanted.kind, &books)?;
         let memberships = dimensions::memberships(db)?;
-        let (before, after) = (in_force.changes(&memberships), wanted.books.changes(&memberships));
-        refuse_changes_of_closed_months(db, calendar, wanted.books, &after)?;
-        refuse_gaps(db, wanted)?;
-        for (code, _) in wanted.books.teams.all() {
+        let (before, after) = (in_force.changes(&memberships), books.changes(&memberships));
+        refuse_changes_of_closed_months(db, calendar, &books, &after)?;
+        if wanted.kind == CatalogueKind::Prices {
+            refuse_gaps(db, calendar, &books, &after)?;
+        }
+        for (code, _) in books.teams.all() {
             dimensions::intern_team(db, code)?;
         }
-        let version = CatalogueVersion { version: current.version + 1, sha256, body: wanted.body.to_owned() };
+        let version = CatalogueVersion { version: current.version + 1, sha256, body };
         catalogue::append(db, wanted.kind, &version, now, wanted.actor)?;
         mark_changed_cuts(db, calendar, &before, &after)?;
-        let describe = |version: i32, sha256: &[u8]| match version {
-            0 => String::new(),
-            _ => format!(
-                "version {version}, SHA-256 {}",
-                sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-            ),
-        };
-        audit::append(
-            db,
-            &audit::Change {
-                at: now,
-                actor: wanted.actor,
-                action: &format!("{} apply", wanted.kind.as_str()),
-                object: wanted.kind.as_str(),
-                before: &describe(current.version, &current.sha256),
-                after: &describe(version.version, &version.sha256),
-            },
-        )?;
+        tell_audit(db, wanted, &current, &version, now)?;
         Ok::<Applied, AppError>(Applied { version: version.version, changed: true })
     })?;
     roll_up::roll_up(db, calendar, None)?;
     Ok(applied)
+}
+
+fn tell_audit(
+    db: &mut Db,
+    wanted: &Wanted<'_>,
+    before: &CatalogueVersion,
+    after: &CatalogueVersion,
+    at: Instant,
+) -> Result<(), AppError> {
+    let describe = |version: &CatalogueVersion| match version.version {
+        0 => String::new(),
+        number => {
+            let hex: String = version.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("version {number}, SHA-256 {hex}")
+        }
+    };
+    let (object, action) = (wanted.kind.as_str(), format!("{} apply", wanted.kind.as_str()));
+    let (before, after) = (describe(before), describe(after));
+    let change = audit::Change { at, actor: wanted.actor, action: &action, object, before: &before, after: &after };
+    Ok(audit::append(db, &change)?)
+}
+
+/// Rules in force must not name teams that are gone, nor new rules teams that are not there.
+fn check_rules_find_their_teams(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    kind: CatalogueKind,
+    books: &Books,
+) -> Result<(), AppError> {
+    if kind != CatalogueKind::Teams {
+        return Ok(());
+    }
+    let rules = catalogue::current(db, CatalogueKind::Rules)?;
+    let source = SourceText::new("rules in force", &rules.body);
+    Ok(rules::check_teams(&source, calendar, &books.teams)?)
 }
 
 /// Where a day gains or loses a cut inside it, its usage must be summed by the new slots.
@@ -109,22 +132,29 @@ fn mark_changed_cuts(
 
 /// A time without a price between two prices of a SKU is a slip where the SKU was used in it; to leave it unpriced on
 /// purpose, there is an empty price.
-fn refuse_gaps(db: &mut Db, wanted: &Wanted<'_>) -> Result<(), AppError> {
-    if wanted.kind != CatalogueKind::Prices {
+fn refuse_gaps(db: &mut Db, calendar: &BillingCalendar, books: &Books, changes: &[Instant]) -> Result<(), AppError> {
+    let gaps = books.prices.gaps();
+    if gaps.is_empty() {
         return Ok(());
     }
-    for Gap { key, interval } in wanted.books.prices.gaps() {
-        let skus = dimensions::skus(db)?;
-        let meant: BTreeSet<_> = skus
-            .iter()
-            .filter(|(_, sku)| wanted.books.prices.sku(sku.code.as_str()).is_some_and(|known| known.code == key.sku))
-            .map(|(id, _)| *id)
-            .collect();
-        let used = usage::of_interval(db, interval)?.iter().any(|usage| meant.contains(&usage.key.sku));
-        if used {
-            return Err(AppError::Refused(format!(
-                "{key} has no price in {interval}, and was used then; let the earlier price go on, or give it an empty price to leave it unpriced"
-            )));
+    for state in period::all(db)?.into_iter().filter(|state| state.closing.is_none()) {
+        let usages = usage_with_cuts(db, calendar, &state.period, changes)?;
+        for gap in gaps.iter().filter(|gap| gap.interval.intersection(state.period.interval).is_some()) {
+            let within: Vec<Usage> =
+                usages.iter().copied().filter(|usage| gap.interval.contains(usage.key.slot.start())).collect();
+            let (_, unpriced, _) = price_period::price(db, books, &within)?;
+            let hit = |unpriced: &UnpricedUsage| {
+                unpriced.reason == Unpriced::NoPrice
+                    && unpriced.sku.code == gap.key.sku
+                    && unpriced.service_class == gap.key.service_class
+                    && gap.key.pool.as_ref().is_none_or(|pool| *pool == unpriced.pool)
+            };
+            if unpriced.iter().any(hit) {
+                return Err(AppError::Refused(format!(
+                    "{} has no price in {}, and was used then; let the earlier price go on, or give it an empty price to leave it unpriced",
+                    gap.key, gap.interval
+                )));
+            }
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! has changed, writes the statements with their numbers and seals. A closer that dies leaves staged charges that
 //! the next one sweeps. Of two closers at once the later has the lease, and the earlier cannot seal.
 
-use gpuledger_db::catalogue::{self, CatalogueKind};
+use gpuledger_db::catalogue;
 use gpuledger_db::closing::{self, Inputs};
 use gpuledger_db::{Db, audit, period, statement, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
@@ -137,7 +137,7 @@ fn seal(
     at: Instant,
 ) -> Result<Sealed, AppError> {
     let period = &priced.period;
-    catalogue::lock(db)?;
+    catalogue::hold(db, catalogue::Hold::ToUse)?;
     let state = period::find_locked(db, period.month)?;
     let Some(state) = state.filter(|state| state.closer == closing_id && state.closing.is_none()) else {
         return Ok(Sealed::TakenOver);
@@ -145,7 +145,7 @@ fn seal(
     let count = i64::try_from(priced.charges.len()).map_err(|_| Overflow)?;
     if state.usage_version != priced.usage_version
         || !usage::marks(db, Some(period.interval))?.is_empty()
-        || current_versions(db)? != books.versions
+        || catalogue::versions(db)? != books.versions
     {
         return Ok(Sealed::Stale);
     }
@@ -161,11 +161,6 @@ fn seal(
     let object = period.month.to_string();
     audit::append(db, &audit::Change { at, actor, action: "close", object: &object, before: "open", after: &after })?;
     Ok(Sealed::Done)
-}
-
-fn current_versions(db: &mut Db) -> Result<[i32; 3], AppError> {
-    let mut version = |kind| catalogue::current(db, kind).map(|current| current.version);
-    Ok([version(CatalogueKind::Teams)?, version(CatalogueKind::Prices)?, version(CatalogueKind::Rules)?])
 }
 
 /// Numbers the statements and stores them. A year's numbers have no gap: a transaction that fails gives them back.

@@ -1,4 +1,4 @@
-//! Is all well with the books? Read only.
+//! Is all well with the books? Usage that waits is summed on the way; nothing else is changed.
 
 use gpuledger_db::{Database, Db, check, period, usage};
 use gpuledger_domain::calendar::BillingCalendar;
@@ -50,10 +50,14 @@ pub fn examine(database: &Database, calendar: &BillingCalendar, now: Instant) ->
         format!("{}, schema current, zone {}", database.without_secret(), calendar.zone_name()),
     )];
     findings.push(protection(&mut db)?);
-    findings.push(catalogues(&mut db, calendar)?);
+    let catalogues = catalogues(&mut db, calendar)?;
+    let readable = catalogues.weight != Weight::Fault;
+    findings.push(catalogues);
     findings.push(orphans(&mut db)?);
     findings.push(waiting(&mut db)?);
-    findings.extend(open_months(&mut db, calendar, now)?);
+    if readable {
+        findings.extend(open_months(&mut db, calendar, now)?);
+    }
     Ok(findings)
 }
 
@@ -133,6 +137,9 @@ fn open_months(db: &mut Db, calendar: &BillingCalendar, now: Instant) -> Result<
     for state in period::all(db)?.into_iter().filter(|state| state.closing.is_none()) {
         let month = state.period.month;
         let priced = price_period(db, calendar, &state.period, &books)?;
+        if priced.charges.is_empty() && priced.unpriced.is_empty() {
+            continue;
+        }
         let over = now >= state.period.interval.end();
         let unassigned = priced.charges.iter().filter(|charge| charge.payer.team.0 == 0).count();
         findings.push(if !priced.unpriced.is_empty() {

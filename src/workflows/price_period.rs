@@ -113,8 +113,18 @@ pub fn price_period(
     // The version first: usage that changes after it makes the seal refuse, never the other way round.
     let usage_version = period::find(db, period.month)?.map_or(0, |state| state.usage_version);
     let usages = usage::of_interval(db, period.interval)?;
+    let changes = books.changes(&dimensions::memberships(db)?);
+    if let Some(cut) = usages.iter().find_map(|usage| cut_inside(usage.key.slot, &changes)) {
+        return Err(AppError::Refused(format!("usage is not yet summed by the change at {cut}; try again")));
+    }
     let priced = price(db, books, &usages)?;
     Ok(PricedPeriod { period: *period, usage_version, charges: priced.0, unpriced: priced.1, words: priced.2 })
+}
+
+/// A change strictly inside a slot, at whose start alone it would be priced.
+fn cut_inside(slot: Interval, changes: &[Instant]) -> Option<Instant> {
+    let next = changes.partition_point(|change| *change <= slot.start());
+    changes.get(next).copied().filter(|change| *change < slot.end())
 }
 
 /// Prices usage by these books. New SKUs and experiments are interned; nothing else is written.

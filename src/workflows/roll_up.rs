@@ -4,7 +4,7 @@
 //! change in the period, clear the mark. It may be repeated, interrupted or run twice at once and gives the same.
 
 use gpuledger_db::usage::{self, Mark};
-use gpuledger_db::{Db, DbError, dimensions, period, segment};
+use gpuledger_db::{Db, catalogue, dimensions, period, segment};
 use gpuledger_domain::calendar::{BillingCalendar, slots};
 use gpuledger_domain::metering::usage_by_slot;
 use gpuledger_domain::time::{Hour, Instant, Interval};
@@ -21,21 +21,37 @@ pub fn roll_up(db: &mut Db, calendar: &BillingCalendar, within: Option<Interval>
     if marks.is_empty() {
         return Ok(0);
     }
-    let changes = changes(db, calendar)?;
+    let mut cuts = Cuts::default();
     let mut done = 0;
     for mark in marks {
-        done += usize::from(db.transaction(|db| roll_up_day(db, calendar, mark, &changes))?);
+        done += usize::from(db.transaction(|db| roll_up_day(db, calendar, mark, &mut cuts))?);
     }
     Ok(done)
 }
 
-fn changes(db: &mut Db, calendar: &BillingCalendar) -> Result<Vec<Instant>, AppError> {
-    let memberships = dimensions::memberships(db)?;
-    Ok(Books::in_force(db, calendar)?.changes(&memberships))
+/// The instants at which something that decides an amount changes, and the versions they are of.
+#[derive(Default)]
+struct Cuts {
+    versions: Option<[i32; 3]>,
+    changes: Vec<Instant>,
 }
 
-fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, changes: &[Instant]) -> Result<bool, DbError> {
-    // The period before the mark, as imports do; else the two could wait for each other.
+impl Cuts {
+    /// Those of the catalogues as they are in this transaction, which holds them.
+    fn current(&mut self, db: &mut Db, calendar: &BillingCalendar) -> Result<&[Instant], AppError> {
+        let versions = catalogue::versions(db)?;
+        if self.versions != Some(versions) {
+            let memberships = dimensions::memberships(db)?;
+            self.changes = Books::in_force(db, calendar)?.changes(&memberships);
+            self.versions = Some(versions);
+        }
+        Ok(&self.changes)
+    }
+}
+
+/// Locks in the order that everyone keeps: catalogues, period, mark; else two could wait for each other.
+fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, cuts: &mut Cuts) -> Result<bool, AppError> {
+    catalogue::hold(db, catalogue::Hold::ToUse)?;
     let period = calendar.period_of(mark.day_start);
     period::ensure(db, &period)?;
     period::find_locked(db, period.month)?;
@@ -45,7 +61,7 @@ fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, changes: &[I
     let day = calendar.day_of(mark.day_start);
     let hours: Vec<Hour> = day.hours().collect();
     let segments = segment::of_hours(db, mark.node, &hours)?;
-    let wanted = usage_by_slot(&segments, &slots(day, changes))?;
+    let wanted = usage_by_slot(&segments, &slots(day, cuts.current(db, calendar)?))?;
     if usage::replace_day(db, mark.node, day, &wanted)? {
         period::count_usage_change(db, &period)?;
     }

@@ -190,7 +190,7 @@ pub fn seconds(us: Fraction) -> Result<Fraction, Overflow> {
 /// The database's; [`AppError::Refused`] where there is none of this number.
 pub fn by_number(db: &mut Db, number: &str) -> Result<StatementView, AppError> {
     let head = statement::by_number(db, number)?.ok_or_else(|| {
-        AppError::Refused(format!(
+        AppError::Missing(format!(
             "there is no statement {number}; `gpuledger statement list --period YYYY-MM` shows those of a month"
         ))
     })?;

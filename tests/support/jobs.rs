@@ -36,20 +36,20 @@ pub fn import(
     let mapping = mapping::parse(&SourceText::new("mapping.toml", mapping_text)).unwrap();
     let file = InputFile::of_bytes("jobs.csv", bytes).unwrap();
     let mut refused = Refused::default();
-    let ask = ImportJobs { mapping: &mapping, strict: false, actor: "test" };
-    let counts = import_jobs(db, calendar, &file, &ask, &mut refused, now).unwrap();
-    (counts, refused.0)
+    let ask = ImportJobs { mapping: &mapping, strict: false, restate: false, as_of: None, actor: "test" };
+    let imported = import_jobs(db, calendar, &file, &ask, &mut refused, now).unwrap();
+    (imported.counts, refused.0)
 }
 
 pub fn apply_text(db: &mut Db, calendar: &BillingCalendar, kind: CatalogueKind, body: &str) -> Result<Applied, String> {
     let source = SourceText::new("file.toml", body);
-    let mut books = Catalogues::in_force(db, calendar).unwrap();
-    match kind {
-        CatalogueKind::Teams => books.teams = teams::parse(&source, calendar).map_err(|wrong| wrong.to_string())?,
-        CatalogueKind::Prices => {
-            books.prices = prices::parse(&source, calendar, false).map_err(|wrong| wrong.to_string())?
+    let read = |books: &mut Catalogues| {
+        match kind {
+            CatalogueKind::Teams => books.teams = teams::parse(&source, calendar)?,
+            CatalogueKind::Prices => books.prices = prices::parse(&source, calendar, false)?,
+            CatalogueKind::Rules => books.rules = rules::parse(&source, calendar)?,
         }
-        CatalogueKind::Rules => books.rules = rules::parse(&source, calendar).map_err(|wrong| wrong.to_string())?,
-    }
-    apply(db, calendar, &Wanted { kind, body, books: &books, actor: "test" }, now()).map_err(|error| error.to_string())
+        Ok(body.to_owned())
+    };
+    apply(db, calendar, &Wanted { kind, read: &read, actor: "test" }, now()).map_err(|error| error.to_string())
 }

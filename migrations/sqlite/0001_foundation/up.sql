@@ -84,13 +84,14 @@ CREATE TABLE fact_set (
     UNIQUE (sha256)
 ) STRICT;
 
--- One attempt of a job; its key is what its source calls it.
+-- One attempt of a job: what its source calls the job, and when the attempt began.
 CREATE TABLE job (
     id INTEGER NOT NULL,
     cluster_id INTEGER NOT NULL,
-    key TEXT NOT NULL,
+    source_id TEXT NOT NULL,
+    start_us INTEGER NOT NULL,
     PRIMARY KEY (id),
-    UNIQUE (cluster_id, key)
+    UNIQUE (cluster_id, source_id, start_us)
 ) STRICT;
 
 CREATE TABLE team (
@@ -143,14 +144,16 @@ CREATE TABLE import (
     known INTEGER NOT NULL,
     revised INTEGER NOT NULL,
     without_gpu_time INTEGER NOT NULL,
+    running INTEGER NOT NULL,
     refused INTEGER NOT NULL,
     PRIMARY KEY (id)
 ) STRICT;
 
--- By which columns rows without a job id are told apart in a cluster: set by its first such import, never changed.
+-- How jobs are told apart in a cluster (by id, or by these columns), and the zone of its times: set by its first import.
 CREATE TABLE row_identity (
     cluster_id INTEGER NOT NULL,
     column_names TEXT NOT NULL,
+    zone TEXT NOT NULL,
     PRIMARY KEY (cluster_id)
 ) STRICT;
 
@@ -416,7 +419,7 @@ INSERT INTO node (id, cluster_id, name, kind) VALUES (0, 0, '', 0);
 INSERT INTO gpu (id, uuid, model) VALUES (0, '', '');
 INSERT INTO unit (id, gpu_id, uuid, birth_us, sku_id) VALUES (0, 0, '', 0, 0);
 INSERT INTO fact_set (id, sha256, body) VALUES (0, X'', '{}');
-INSERT INTO job (id, cluster_id, key) VALUES (0, 0, '');
+INSERT INTO job (id, cluster_id, source_id, start_us) VALUES (0, 0, '', 0);
 INSERT INTO team (id, code) VALUES (0, 'unassigned');
 INSERT INTO experiment (id, team_id, name) VALUES (0, 0, '');
 

@@ -58,6 +58,8 @@ pub enum Unpriced {
     NoPrice,
     /// A row is in force whose price is left empty.
     LeftEmpty,
+    /// It has no rate of its own, and nothing says which part of a GPU it is.
+    UnknownSlice,
 }
 
 /// A time between two rows of the same key in which it has no price.
@@ -81,6 +83,7 @@ impl fmt::Display for Unpriced {
         f.write_str(match self {
             Unpriced::NoPrice => "no price is in force",
             Unpriced::LeftEmpty => "its price is left empty",
+            Unpriced::UnknownSlice => "the price book neither prices it nor says which part of a GPU it is",
         })
     }
 }
@@ -183,6 +186,9 @@ impl PriceBook {
         let (given, own) = self.rate_of(&sku.code, pool, class, at);
         if given || sku.is_full() {
             return own.map(|rate| Terms { rate, weight: Ratio::ONE });
+        }
+        if sku.slices == SkuSlices::FULL {
+            return Err(Unpriced::UnknownSlice);
         }
         let basis = self.pools.get(pool).copied().unwrap_or_default().basis;
         let (_, full) = self.rate_of(&SkuCode::full(sku.gpu_model()), pool, class, at);
@@ -347,6 +353,14 @@ mod tests {
             book.describe_pool(&PoolName::parse("p").unwrap(), PoolTerms { basis });
             assert_eq!(terms(&book, "h100/3g.40gb", "2025-04-02T00:00:00Z").unwrap(), right);
         }
+    }
+
+    #[test]
+    fn a_slice_that_nothing_describes_is_unpriced_not_a_whole_gpu() {
+        let book = PriceBook::new(&[row("h100/full", "2025-04-01T00:00:00Z", None, "7")]).unwrap();
+        let slice = Sku { code: SkuCode::parse("h100/1g.10gb").unwrap(), slices: SkuSlices::FULL };
+        let (pool, at) = (PoolName::parse("p").unwrap(), at("2025-04-02T00:00:00Z"));
+        assert_eq!(book.terms(&slice, &pool, ServiceClass::OnDemand, at), Err(Unpriced::UnknownSlice));
     }
 
     #[test]

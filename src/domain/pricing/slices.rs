@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::ids::SkuCode;
-use crate::money::Rate;
 use crate::units::{Fraction, Overflow, Ratio};
 
 /// How slices divide the price of a GPU, as a pool chooses.
@@ -123,24 +122,24 @@ fn small_ratio(fraction: Fraction) -> Result<Ratio, Overflow> {
     part.parse().ok().zip(whole.parse().ok()).and_then(|(part, whole)| Ratio::new(part, whole)).ok_or(Overflow)
 }
 
-/// The dearest way to cut one GPU into these priced slices: its rate, and how many of each.
+/// The dearest way to cut one GPU into slices of these prices an hour: its price, and how many of each.
 ///
 /// Placement rules of real devices only forbid more layouts, so a GPU that cannot be dearer here cannot be dearer.
 /// `None` where no slice is given or the sums overflow.
 #[must_use]
-pub fn dearest_layout(slices: &[(SkuCode, SkuSlices, Rate)]) -> Option<(Fraction, BTreeMap<SkuCode, u32>)> {
+pub fn dearest_layout(slices: &[(SkuCode, SkuSlices, Fraction)]) -> Option<(Fraction, BTreeMap<SkuCode, u32>)> {
     let (_, first, _) = slices.first()?;
     let (compute, memory) = (first.compute.whole(), first.memory.whole());
     let mut best: BTreeMap<(i32, i32), (Fraction, BTreeMap<SkuCode, u32>)> = BTreeMap::new();
     for free_compute in 0..=compute {
         for free_memory in 0..=memory {
             let mut dearest = (Fraction::ZERO, BTreeMap::new());
-            for (code, slice, rate) in slices {
+            for (code, slice, price) in slices {
                 let left = (free_compute - slice.compute.part(), free_memory - slice.memory.part());
                 let Some((cost, layout)) = best.get(&left).filter(|_| left != (free_compute, free_memory)) else {
                     continue;
                 };
-                let cost = cost.plus(rate.fraction()).ok()?;
+                let cost = cost.plus(*price).ok()?;
                 if cost > dearest.0 {
                     let mut layout = layout.clone();
                     *layout.entry(code.clone()).or_default() += 1;
@@ -157,6 +156,7 @@ pub fn dearest_layout(slices: &[(SkuCode, SkuSlices, Rate)]) -> Option<(Fraction
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::money::Rate;
     use proptest::prelude::*;
 
     fn slices(compute: i32, memory: i32) -> SkuSlices {
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn the_dearest_layout_is_found() {
         let priced = |code: &str, compute, memory, rate: &str| {
-            (SkuCode::parse(code).unwrap(), slices(compute, memory), Rate::parse(rate).unwrap())
+            (SkuCode::parse(code).unwrap(), slices(compute, memory), Rate::parse(rate).unwrap().fraction())
         };
         let (cost, layout) = dearest_layout(&[priced("h/1g", 1, 1, "1"), priced("h/3g", 3, 4, "3.6")]).unwrap();
         assert_eq!(cost, Fraction::new(76, 10).unwrap());

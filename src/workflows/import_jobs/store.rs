@@ -1,0 +1,461 @@
+//! A chunk of lines, decided and stored.
+//!
+//! What is known of an attempt changes only by a line that tells more: another content with the same or a later end.
+//! No line changes what an attempt held within a closed month.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+use gpuledger_db::allocation::{self, AttemptName, NewTelling, Telling, TellingDetails};
+use gpuledger_db::dimensions::{self, ClusterId, NodeKind};
+use gpuledger_db::usage::{self, Mark};
+use gpuledger_db::{Db, period, segment};
+use gpuledger_domain::calendar::{BillingCalendar, Period};
+use gpuledger_domain::ids::{ClusterName, FactSetId, JobId, NodeId, SkuId};
+use gpuledger_domain::metering::{Allocation, Placement, Segment};
+use gpuledger_domain::pricing::{Sku, SkuSlices};
+use gpuledger_domain::rules::JobFacts;
+use gpuledger_domain::time::{HOUR_US, Instant, Interval};
+use sha2::{Digest, Sha256};
+
+use super::ImportJobs;
+use crate::error::AppError;
+use crate::import::Ordinals;
+use crate::import::job_list::{Held, JobIdentity, JobRecord, RefusedLine};
+use crate::workflows::job_facts;
+
+/// Most segments of one insert: they are sorted together, and held in memory.
+const CHUNK_SEGMENTS: usize = 50_000;
+/// Most segments of one attempt: past it, a date is a slip.
+const ATTEMPT_SEGMENTS_MAX: i64 = 2_000_000;
+/// Distinct sets of facts kept in memory.
+const FACT_SETS_MAX: usize = 65_536;
+
+/// An import under way: what it has met so far.
+pub(super) struct Import<'a> {
+    calendar: &'a BillingCalendar,
+    ask: &'a ImportJobs<'a>,
+    import_id: i64,
+    ordinals: Ordinals,
+    now: Instant,
+    clusters: HashMap<String, ClusterId>,
+    nodes: HashMap<(ClusterId, String), NodeId>,
+    skus: HashMap<String, SkuId>,
+    fact_sets: HashMap<JobFacts, FactSetId>,
+}
+
+/// What came of a chunk.
+#[derive(Default)]
+pub(super) struct Decided {
+    pub(super) added: i64,
+    pub(super) known: i64,
+    pub(super) revised: i64,
+    pub(super) without_gpu_time: i64,
+    pub(super) running: i64,
+    pub(super) refused: Vec<RefusedLine>,
+}
+
+/// A line with the name of its attempt and the hash of its content.
+struct Told<'r> {
+    record: &'r JobRecord,
+    interval: Interval,
+    name: AttemptName,
+    sha256: Vec<u8>,
+}
+
+/// What an attempt holds all its time.
+#[derive(Clone, PartialEq, Eq)]
+struct Holding {
+    node: NodeId,
+    sku: SkuId,
+    facts: FactSetId,
+    placements: String,
+}
+
+/// What is known of an attempt while a chunk is decided.
+struct Known<'t> {
+    interval: Interval,
+    sha256: Vec<u8>,
+    holding: Holding,
+    /// What the database holds.
+    stored: Option<Telling>,
+    /// The line that tells more than the database holds.
+    newest: Option<&'t Told<'t>>,
+}
+
+impl<'a> Import<'a> {
+    pub(super) fn new(
+        calendar: &'a BillingCalendar,
+        ask: &'a ImportJobs<'a>,
+        import_id: i64,
+        ordinals: Ordinals,
+        now: Instant,
+    ) -> Import<'a> {
+        Import {
+            calendar,
+            ask,
+            import_id,
+            ordinals,
+            now,
+            clusters: HashMap::new(),
+            nodes: HashMap::new(),
+            skus: HashMap::new(),
+            fact_sets: HashMap::new(),
+        }
+    }
+
+    /// Stores the lines of a chunk, those of each cluster in one transaction.
+    pub(super) fn take_chunk(&mut self, db: &mut Db, chunk: &[JobRecord]) -> Result<Decided, AppError> {
+        let mut decided = Decided::default();
+        let mut by_cluster: BTreeMap<ClusterName, Vec<Told<'_>>> = BTreeMap::new();
+        for record in chunk {
+            let name = self.name(record);
+            match self.interval(record) {
+                Ok(Held::Ended(interval)) => {
+                    let told = Told { record, interval, name, sha256: content_hash(record, interval)? };
+                    by_cluster.entry(record.cluster.clone()).or_default().push(told);
+                }
+                Ok(Held::Running(_)) => decided.running += 1,
+                Ok(Held::Never) => decided.without_gpu_time += 1,
+                Err(reason) => decided.refused.push(refusal(record, reason)),
+            }
+        }
+        for (cluster, told) in &by_cluster {
+            let stored = db.transaction(|db| self.store(db, cluster, told))?;
+            decided.added += stored.added;
+            decided.known += stored.known;
+            decided.revised += stored.revised;
+            decided.refused.extend(stored.refused);
+        }
+        decided.refused.sort_by_key(|line| line.line);
+        Ok(decided)
+    }
+
+    /// What the source calls the attempt. A row without an id is called by its content and its ordinal, whatever its
+    /// start is taken to mean.
+    fn name(&mut self, record: &JobRecord) -> AttemptName {
+        match &record.identity {
+            JobIdentity::Id(id) => {
+                let start = match record.held {
+                    Held::Ended(interval) => interval.start(),
+                    Held::Running(start) => start,
+                    Held::Never => Instant::from_micros(0),
+                };
+                AttemptName { source_id: id.clone(), start }
+            }
+            JobIdentity::Row(hash) => {
+                let ordinal = self.ordinals.next(hash);
+                let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+                AttemptName { source_id: format!("row-{hex}-{ordinal}"), start: Instant::from_micros(0) }
+            }
+        }
+    }
+
+    /// When the attempt held its GPUs, as far as it may be charged.
+    fn interval(&self, record: &JobRecord) -> Result<Held, String> {
+        let interval = match (record.held, self.ask.as_of) {
+            (Held::Ended(interval), _) => interval,
+            (Held::Running(start), Some(as_of)) => {
+                if matches!(record.identity, JobIdentity::Row(_)) {
+                    return Err("it still runs and has no id, so that it would be another job once it ends; map an id, or import it when it has ended".into());
+                }
+                let Some(interval) = Interval::new(start, as_of) else { return Ok(Held::Never) };
+                interval
+            }
+            (held, _) => return Ok(held),
+        };
+        let placements = i64::try_from(record.placements.len()).unwrap_or(i64::MAX);
+        if interval.end() > self.now {
+            Err(format!("it ends at {}, which is still to come; correct the line", interval.end()))
+        } else if (interval.length_us() / HOUR_US + 2).saturating_mul(placements) > ATTEMPT_SEGMENTS_MAX {
+            Err(format!(
+                "it holds {placements} nodes from {} to {}; correct the line",
+                interval.start(),
+                interval.end()
+            ))
+        } else {
+            Ok(Held::Ended(interval))
+        }
+    }
+
+    /// Stores lines of one cluster; whatever they need is interned in the same transaction.
+    fn store(&mut self, db: &mut Db, cluster_name: &ClusterName, told: &[Told<'_>]) -> Result<Decided, AppError> {
+        allocation::lock_imports(db)?;
+        let cluster = self.cluster(db, cluster_name)?;
+        let mut source_ids: Vec<&str> = told.iter().map(|told| told.name.source_id.as_str()).collect();
+        source_ids.sort_unstable();
+        source_ids.dedup();
+        let stored = allocation::newest(db, cluster, &source_ids)?;
+        let closed = self.closed_periods(db, told, &stored)?;
+        let mut known: BTreeMap<&AttemptName, Known<'_>> = BTreeMap::new();
+        for (name, telling) in &stored {
+            let Telling { node, sku, facts, placements, .. } = telling.clone();
+            let holding = Holding { node, sku, facts, placements };
+            let (interval, sha256) = (telling.interval, telling.sha256.clone());
+            known.insert(name, Known { interval, sha256, holding, stored: Some(telling.clone()), newest: None });
+        }
+        let mut decided = Decided::default();
+        for told in told {
+            let holding = self.holding(db, cluster, told.record)?;
+            match self.news(&known, told, &holding, &closed) {
+                News::Nothing => decided.known += 1,
+                News::Refused(reason) => decided.refused.push(refusal(told.record, reason)),
+                News::Told => {
+                    let before = known.remove(&told.name);
+                    // A line that a later one of the same chunk outdoes was known for the while.
+                    decided.known += i64::from(before.as_ref().is_some_and(|before| before.newest.is_some()));
+                    let stored = before.and_then(|before| before.stored);
+                    let back = stored.as_ref().is_some_and(|stored| stored.sha256 == told.sha256);
+                    decided.known += i64::from(back);
+                    let newest = (!back).then_some(told);
+                    let (interval, sha256) = (told.interval, told.sha256.clone());
+                    known.insert(&told.name, Known { interval, sha256, holding, stored, newest });
+                }
+            }
+        }
+        self.write(db, cluster, known.into_values().collect(), &mut decided)?;
+        Ok(decided)
+    }
+
+    /// What a line tells beyond what is known.
+    fn news(
+        &self,
+        known: &BTreeMap<&AttemptName, Known<'_>>,
+        told: &Told<'_>,
+        holding: &Holding,
+        closed: &[Period],
+    ) -> News {
+        let before = known.get(&told.name);
+        if let Some(before) = before {
+            let older = before.interval.end() > told.interval.end() && !self.ask.restate;
+            if before.sha256 == told.sha256 || older {
+                return News::Nothing;
+            }
+        }
+        // Attempts of one job follow each other; one that begins within another is the same with another start.
+        let from = AttemptName { source_id: told.name.source_id.clone(), start: Instant::MIN };
+        let others = known
+            .range::<AttemptName, _>((Bound::Included(&from), Bound::Unbounded))
+            .take_while(|(name, _)| name.source_id == told.name.source_id);
+        let overlapping = others.filter(|(name, _)| ***name != told.name).map(|(_, other)| other.interval);
+        if let Some(other) = overlapping.into_iter().find(|other| other.intersection(told.interval).is_some()) {
+            return News::Refused(format!(
+                "the job holds its GPUs already in {other}, under another start; a job is charged once, so this line was left out"
+            ));
+        }
+        let changed = changed(before, told, holding);
+        let month =
+            closed.iter().find(|closed| changed.iter().any(|part| part.intersection(closed.interval).is_some()));
+        match month {
+            Some(month) => News::Refused(format!(
+                "it changes what the job held in {}, which is closed; nothing of the line was imported",
+                month.month
+            )),
+            None => News::Told,
+        }
+    }
+
+    fn cluster(&mut self, db: &mut Db, name: &ClusterName) -> Result<ClusterId, AppError> {
+        if let Some(id) = self.clusters.get(name.as_str()) {
+            return Ok(*id);
+        }
+        let id = dimensions::intern_cluster(db, name)?;
+        let wanted = self.ask.mapping.identity();
+        let (columns, zone) = allocation::identity(db, id, &wanted.columns, &wanted.zone)?;
+        let other_zone =
+            zone != wanted.zone && (wanted.columns != "job ids" || !(zone.is_empty() || wanted.zone.is_empty()));
+        if columns != wanted.columns || other_zone {
+            return Err(AppError::Refused(format!(
+                "jobs of cluster “{name}” were told apart by [{columns}], times in [{zone}]; this mapping tells them apart by [{}], \
+                 times in [{}], so that every job would be charged a second time. Use the earlier mapping, or import under another cluster name",
+                wanted.columns, wanted.zone
+            )));
+        }
+        self.clusters.insert(name.to_string(), id);
+        Ok(id)
+    }
+
+    /// The closed ones among the periods that these lines touch; none of them closes before the transaction ends.
+    fn closed_periods(
+        &self,
+        db: &mut Db,
+        told: &[Told<'_>],
+        stored: &BTreeMap<AttemptName, Telling>,
+    ) -> Result<Vec<Period>, AppError> {
+        let intervals = told.iter().map(|told| told.interval).chain(stored.values().map(|telling| telling.interval));
+        let mut touched: BTreeSet<Period> = BTreeSet::new();
+        for interval in intervals {
+            let mut period = self.calendar.period_of(interval.start());
+            touched.insert(period);
+            while period.interval.end() < interval.end() {
+                period = self.calendar.period_of(period.interval.end());
+                touched.insert(period);
+            }
+        }
+        let states = period::hold_open(db, &touched.into_iter().collect::<Vec<_>>())?;
+        Ok(states.into_iter().filter(|state| state.closing.is_some()).map(|state| state.period).collect())
+    }
+
+    fn write(
+        &mut self,
+        db: &mut Db,
+        cluster: ClusterId,
+        known: Vec<Known<'_>>,
+        decided: &mut Decided,
+    ) -> Result<(), AppError> {
+        let mut news: Vec<(Known<'_>, &Told<'_>)> =
+            known.into_iter().filter_map(|known| known.newest.map(|told| (known, told))).collect();
+        // In the order of time, so that numbers and segments go where the keys are.
+        news.sort_by_key(|(_, told)| (told.interval, told.record.line));
+        let new: Vec<&AttemptName> =
+            news.iter().filter(|(known, _)| known.stored.is_none()).map(|(_, told)| &told.name).collect();
+        let mut new_ids = allocation::insert_jobs(db, cluster, &new)?.into_iter();
+        let mut marks: BTreeSet<Mark> = BTreeSet::new();
+        let mut tellings = Vec::with_capacity(news.len());
+        let mut segments: Vec<Segment> = Vec::new();
+        for (Known { holding, stored, .. }, told) in news {
+            let (job, revision) = match &stored {
+                Some(telling) => (telling.job, telling.revision + 1),
+                None => (new_ids.next().unwrap_or(JobId(0)), 1),
+            };
+            if let Some(telling) = &stored {
+                segment::remove_superseded(db, telling.node, telling.job, telling.interval)?;
+                self.mark_days(&mut marks, telling.node, telling.interval);
+                decided.revised += 1;
+            } else {
+                decided.added += 1;
+            }
+            let placements = self.placements(db, cluster, told.record)?;
+            let Holding { node, sku, facts, .. } = holding;
+            let allocation = Allocation { job, revision, node, sku, facts, interval: told.interval, placements };
+            self.mark_days(&mut marks, node, told.interval);
+            segments.extend(allocation.segments()?);
+            tellings.push(NewTelling::new(&allocation, self.details(told)));
+            if segments.len() >= CHUNK_SEGMENTS {
+                insert_sorted(db, &mut segments)?;
+            }
+        }
+        insert_sorted(db, &mut segments)?;
+        allocation::insert_tellings(db, &tellings)?;
+        usage::mark(db, &marks.into_iter().collect::<Vec<_>>())?;
+        Ok(())
+    }
+
+    fn mark_days(&self, marks: &mut BTreeSet<Mark>, node: NodeId, interval: Interval) {
+        let mut day = self.calendar.day_of(interval.start());
+        while day.start() < interval.end() {
+            marks.insert(Mark { day_start: day.start(), node });
+            day = self.calendar.day_of(day.end());
+        }
+    }
+
+    fn details(&self, told: &Told<'_>) -> TellingDetails {
+        TellingDetails {
+            submit: told.record.submit,
+            placements: placements_text(told.record),
+            end_state: told.record.end_state.clone(),
+            sha256: told.sha256.clone(),
+            import_id: self.import_id,
+        }
+    }
+
+    fn holding(&mut self, db: &mut Db, cluster: ClusterId, record: &JobRecord) -> Result<Holding, AppError> {
+        let stand_in = (cluster, format!("pool:{}", record.pool));
+        let node = match self.nodes.get(&stand_in) {
+            Some(id) => *id,
+            None => {
+                let id = dimensions::intern_pool_stand_in(db, cluster, &record.pool)?;
+                self.nodes.insert(stand_in, id);
+                id
+            }
+        };
+        let sku = match self.skus.get(record.sku.as_str()) {
+            Some(id) => *id,
+            None => {
+                // What the source calls it; the price book says later what it means.
+                let id = dimensions::intern_sku(db, &Sku { code: record.sku.clone(), slices: SkuSlices::FULL })?;
+                self.skus.insert(record.sku.to_string(), id);
+                id
+            }
+        };
+        let facts = self.fact_set(db, &record.facts)?;
+        Ok(Holding { node, sku, facts, placements: placements_text(record) })
+    }
+
+    fn placements(&mut self, db: &mut Db, cluster: ClusterId, record: &JobRecord) -> Result<Vec<Placement>, AppError> {
+        let mut placements = Vec::with_capacity(record.placements.len());
+        for (name, count) in record.placements.iter().filter(|(_, count)| *count > 0) {
+            let key = (cluster, name.clone());
+            let on_node = match self.nodes.get(&key) {
+                _ if name.is_empty() => NodeId(0),
+                Some(id) => *id,
+                None => {
+                    let id = dimensions::intern_node(db, cluster, name, NodeKind::Machine)?;
+                    self.nodes.insert(key, id);
+                    id
+                }
+            };
+            placements.push(Placement { on_node, count: *count });
+        }
+        Ok(placements)
+    }
+
+    fn fact_set(&mut self, db: &mut Db, facts: &JobFacts) -> Result<FactSetId, AppError> {
+        if let Some(id) = self.fact_sets.get(facts) {
+            return Ok(*id);
+        }
+        let (body, sha256) = job_facts::to_body(facts)?;
+        let id = dimensions::intern_fact_set(db, &sha256, &body)?;
+        if self.fact_sets.len() >= FACT_SETS_MAX {
+            self.fact_sets.clear();
+        }
+        self.fact_sets.insert(facts.clone(), id);
+        Ok(id)
+    }
+}
+
+/// What a line tells beyond what is known.
+enum News {
+    Nothing,
+    Told,
+    Refused(String),
+}
+
+/// The time in which an attempt would hold other than it is known to.
+fn changed(before: Option<&Known<'_>>, told: &Told<'_>, holding: &Holding) -> Vec<Interval> {
+    let Some(before) = before else { return vec![told.interval] };
+    let (was, is) = (before.interval, told.interval);
+    if before.holding != *holding {
+        return vec![was, is];
+    }
+    let between = |a: Instant, b: Instant| Interval::new(a.min(b), a.max(b));
+    between(was.start(), is.start()).into_iter().chain(between(was.end(), is.end())).collect()
+}
+
+fn refusal(record: &JobRecord, reason: String) -> RefusedLine {
+    RefusedLine { line: record.line, field: String::new(), reason }
+}
+
+fn insert_sorted(db: &mut Db, segments: &mut Vec<Segment>) -> Result<(), AppError> {
+    segments.sort_unstable_by_key(|segment| segment.key);
+    segment::insert(db, segments)?;
+    segments.clear();
+    Ok(())
+}
+
+fn placements_text(record: &JobRecord) -> String {
+    let texts: Vec<String> = record.placements.iter().map(|(node, count)| format!("{node}={count}")).collect();
+    texts.join(",")
+}
+
+/// The SHA-256 of all that a line says of an attempt: the same content again changes nothing.
+fn content_hash(record: &JobRecord, interval: Interval) -> Result<Vec<u8>, AppError> {
+    let (facts, _) = job_facts::to_body(&record.facts)?;
+    let when = format!("{interval} {:?}", record.submit.map(Instant::micros));
+    let mut hash = Sha256::new();
+    for part in [facts.as_str(), record.sku.as_str(), &when, &record.end_state, &placements_text(record)] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    Ok(hash.finalize().to_vec())
+}
