@@ -98,6 +98,18 @@ pub fn statement(
         period.month.year(),
         calendar.zone_name()
     );
+    text += &lines(view)?;
+    let mut table = Table::new(&["experiment", "jobs", "credits"]);
+    for row in &details.experiments {
+        table.row([row.name.clone().unwrap_or_else(|| "none named".into()), row.jobs.to_string(), grouped(row.amount)]);
+    }
+    text += &format!("\n{}\n{}", table.text(), change(&details.change));
+    Ok(text)
+}
+
+/// The lines of a statement, with their total.
+fn lines(view: &StatementView) -> Result<String, AppError> {
+    let head = &view.head;
     let held = hours(&view.lines.iter().map(|line| Fraction::whole(line.sums.share_us.into())).collect::<Vec<_>>())?;
     let gpu = hours(&view.lines.iter().map(|line| line.sums.gpu_us).collect::<Vec<_>>())?;
     let currency = head.credit_rate.as_ref().map_or("", |(currency, _)| currency.as_str());
@@ -143,13 +155,7 @@ pub fn statement(
         ]
         .map(str::to_owned),
     );
-    text += &table.text();
-    let mut table = Table::new(&["experiment", "jobs", "credits"]);
-    for row in &details.experiments {
-        table.row([row.name.clone().unwrap_or_else(|| "none named".into()), row.jobs.to_string(), grouped(row.amount)]);
-    }
-    text += &format!("\n{}\n{}", table.text(), change(&details.change));
-    Ok(text)
+    Ok(table.text())
 }
 
 fn change(change: &ChangeFromLastMonth) -> String {
