@@ -10,8 +10,9 @@ use gpuledger_domain::calendar::BillingCalendar;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::diagnostics::Diagnostics;
 use crate::error::AppError;
-use crate::files::{Diagnostics, SourceText};
+use crate::files::SourceText;
 
 /// All settings.
 #[derive(Clone, Debug)]
@@ -166,7 +167,7 @@ impl Config {
         let mut wrong = Diagnostics::default();
         let mut tell = |name: &str, found: &Found, message: String| match (&source, &found.span) {
             (Some(source), Some(span)) => wrong.push(source.at(span.start, name, message)),
-            _ => wrong.push(crate::files::Diagnostic::of_setting(&found.origin, message)),
+            _ => wrong.push(crate::diagnostics::Diagnostic::of_setting(&found.origin, message)),
         };
         let database = Database::parse(&database_url.value)
             .map_err(|error| tell("database_url", &database_url, error.to_string()));

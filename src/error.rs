@@ -5,7 +5,7 @@ use std::fmt;
 use gpuledger_db::DbError;
 use gpuledger_domain::units::Overflow;
 
-use crate::files::Diagnostics;
+use crate::diagnostics::Diagnostics;
 
 /// Why a command did not do what it was asked. Nothing is half done.
 #[derive(Debug)]

@@ -8,4 +8,4 @@ pub mod rules;
 mod source;
 pub mod teams;
 
-pub use source::{Diagnostic, Diagnostics, SourceText, When};
+pub use source::{SourceText, When};

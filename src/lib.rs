@@ -5,6 +5,7 @@
 
 pub mod config; // settings: file, then environment, read once
 pub mod clock; // the only reader of the wall clock
+pub mod diagnostics; // every mistake in what people wrote, and where it stands
 pub mod error; // what a command that fails says, and its exit code
 pub mod files; // what people write: teams, prices, rules, mappings
 pub mod import; // other systems' exports, read as streams

@@ -46,15 +46,18 @@ fn layer(path: &Path) -> String {
 
 /// Who may use whom within the service. A layer that is missing here may use nothing of its own crate.
 const MAY_USE: &[(&str, &[&str])] = &[
-    ("config", &["error", "files"]),
-    ("error", &["files"]),
-    ("files", &["error", "files"]),
+    ("config", &["diagnostics", "error", "files"]),
+    ("error", &["diagnostics"]),
+    ("files", &["diagnostics", "error", "files"]),
     ("import", &["error", "files", "import"]),
-    ("workflows", &["error", "files", "import", "workflows"]),
+    ("workflows", &["diagnostics", "error", "files", "import", "workflows"]),
     ("export", &["config", "error", "export", "workflows"]),
     ("web", &["clock", "config", "error", "export", "web", "workflows"]),
     ("demo", &["config", "error", "files", "import", "workflows"]),
-    ("cli", &["cli", "clock", "config", "demo", "error", "export", "files", "import", "web", "workflows"]),
+    (
+        "cli",
+        &["cli", "clock", "config", "demo", "diagnostics", "error", "export", "files", "import", "web", "workflows"],
+    ),
 ];
 
 #[test]

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use gpuledger_db::catalogue::CatalogueKind;
 
 use super::{Context, actor, print};
+use crate::diagnostics::Diagnostics;
 use crate::error::{AppError, Outcome};
-use crate::files::{Diagnostics, SourceText, prices, prices_csv, rules, teams};
+use crate::files::{SourceText, prices, prices_csv, rules, teams};
 use crate::workflows::apply_catalogue::{Wanted, apply};
 use crate::workflows::books::Books;
 

@@ -79,6 +79,7 @@ impl Database {
     pub fn create(&self) -> Result<Db, DbError> {
         match self {
             Database::Lite(path) => {
+                make_private(path)?;
                 let mut connection = SqliteConnection::establish(&path.to_string_lossy())
                     .map_err(|error| DbError::Connection(format!("cannot open {}: {error}", path.display())))?;
                 connection
@@ -106,6 +107,17 @@ impl Database {
         let mut db = self.create()?;
         crate::migrations::require_current(&mut db)?;
         Ok(db)
+    }
+}
+
+/// Makes the file, if there is none, so that only its owner may read it: it says what everyone costs.
+fn make_private(path: &Path) -> Result<(), DbError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match made {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(DbError::Connection(format!("cannot make {}: {error}", path.display()))),
     }
 }
 

@@ -6,7 +6,8 @@ use gpuledger_domain::ids::{ClusterName, PoolName, SkuCode, checked_fact};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Diagnostics, SourceText};
+use super::SourceText;
+use crate::diagnostics::Diagnostics;
 
 /// What a column of a job list can be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

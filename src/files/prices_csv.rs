@@ -7,9 +7,10 @@ use gpuledger_domain::pricing::{PriceBook, PriceKey, PriceRow};
 use gpuledger_domain::rules::ServiceClass;
 use gpuledger_domain::time::Instant;
 
+use super::SourceText;
 use super::prices::{class, with_profile};
 use super::source::instant;
-use super::{Diagnostics, SourceText};
+use crate::diagnostics::Diagnostics;
 
 /// The columns, each with the headings it may have. The first three must be there.
 const COLUMNS: [(&str, &[&str]); 6] = [

@@ -9,7 +9,8 @@ use gpuledger_domain::teams::TeamBook;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Diagnostics, SourceText, When};
+use super::{SourceText, When};
+use crate::diagnostics::Diagnostics;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,6 +1,5 @@
-//! A file's text, places in it, and what is wrong there.
+//! A file's text, places in it, and reading values out of it with the mistakes noted.
 
-use std::fmt;
 use std::path::Path;
 
 use gpuledger_domain::calendar::BillingCalendar;
@@ -9,6 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
+use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::error::AppError;
 
 /// Largest file of teams, prices, rules or mappings that is read, in bytes.
@@ -22,20 +22,6 @@ pub struct SourceText {
     /// All of it, without a byte-order mark.
     pub text: String,
 }
-
-/// One mistake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnostic {
-    file: String,
-    /// From 1; `None` where the mistake is in no file.
-    place: Option<(usize, usize)>,
-    field: String,
-    message: String,
-}
-
-/// All mistakes of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Diagnostics(Vec<Diagnostic>);
 
 /// An instant in a file: `2025-04-01` is the start of that billing day, else RFC 3339; in quotes or not.
 #[derive(Clone, Debug, Deserialize)]
@@ -81,7 +67,7 @@ impl SourceText {
     pub fn parse_toml<T: DeserializeOwned>(&self) -> Result<T, Diagnostics> {
         toml::from_str(&self.text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
-            Diagnostics(vec![self.at(offset, "", error.message().replace('\n', " "))])
+            Diagnostics::of(self.at(offset, "", error.message().replace('\n', " ")))
         })
     }
 
@@ -91,50 +77,24 @@ impl SourceText {
         let before = self.text.get(..offset).unwrap_or(&self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-        Diagnostic { place: Some((line, column)), ..self.whole(field, message) }
+        Diagnostic::new(&self.name, Some((line, column)), field, message)
     }
 
     /// A mistake at a line, from 1.
     #[must_use]
     pub fn at_line(&self, line: usize, field: &str, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { place: Some((line, 1)), ..self.whole(field, message) }
+        Diagnostic::new(&self.name, Some((line, 1)), field, message)
     }
 
     /// A mistake of the file as a whole.
     #[must_use]
     pub fn whole(&self, field: &str, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { file: self.name.clone(), place: None, field: field.to_owned(), message: message.into() }
+        Diagnostic::new(&self.name, None, field, message)
     }
 }
 
-impl Diagnostic {
-    /// A mistake in a setting that stands in no file.
-    #[must_use]
-    pub fn of_setting(name: &str, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { file: name.to_owned(), place: None, field: String::new(), message: message.into() }
-    }
-}
-
+/// Reading values out of files: what is wrong is noted where it stands, and reading goes on.
 impl Diagnostics {
-    /// Adds a mistake.
-    pub fn push(&mut self, diagnostic: Diagnostic) {
-        self.0.push(diagnostic);
-    }
-
-    /// `Ok` if there is none.
-    ///
-    /// # Errors
-    /// Itself, if there is any.
-    pub fn into_result(self) -> Result<(), Diagnostics> {
-        if self.0.is_empty() { Ok(()) } else { Err(self) }
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
     /// Takes a value, or notes the mistake at a place and gives `None`.
     pub fn note<T>(&mut self, source: &SourceText, offset: usize, field: &str, value: Result<T, String>) -> Option<T> {
         value.map_err(|message| self.push(source.at(offset, field, message))).ok()
@@ -207,27 +167,3 @@ pub(super) fn instant(text: &str, calendar: &BillingCalendar) -> Result<Instant,
     };
     if text.len() <= 10 { calendar.parse_day(text).map_err(wrong) } else { Instant::parse(text).map_err(wrong) }
 }
-
-impl fmt::Display for Diagnostic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some((line, column)) = self.place {
-            write!(f, ":{line}:{column}")?;
-        }
-        match self.field.as_str() {
-            "" => write!(f, ": {}", self.message),
-            field => write!(f, ": {field}: {}", self.message),
-        }
-    }
-}
-
-impl fmt::Display for Diagnostics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, diagnostic) in self.0.iter().enumerate() {
-            write!(f, "{}{diagnostic}", if index > 0 { "\n" } else { "" })?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Diagnostics {}

@@ -6,7 +6,8 @@ use gpuledger_domain::teams::{Owner, TeamBook, TeamTerms};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Diagnostics, SourceText, When};
+use super::{SourceText, When};
+use crate::diagnostics::Diagnostics;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -23,7 +23,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
 ];
 
 /// Refuses requests for any other name than loopback's, such as a page of another site could cause whose name was made
-/// to lead here, and sets [`HEADERS`].
+/// to lead here, and sets the headers that every answer carries.
 ///
 /// # Errors
 /// Those of the handler.

@@ -72,6 +72,7 @@ pub fn apply(db: &mut Db, calendar: &BillingCalendar, wanted: &Wanted<'_>, now: 
         tell_audit(db, wanted, &current, &version, now)?;
         Ok::<Applied, AppError>(Applied { version: version.version, changed: true })
     })?;
+    tracing::info!(kind = wanted.kind.as_str(), version = applied.version, changed = applied.changed, "applied");
     roll_up::roll_up(db, calendar, None)?;
     Ok(applied)
 }

@@ -61,8 +61,11 @@ pub fn close(
         let views = drafts(&priced, &books)?;
         let closing_id = stage(db, &priced, &books, actor, clock())?;
         match db.transaction(|db| seal(db, &priced, &books, closing_id, &views, actor, clock()))? {
-            Sealed::Done => return Ok(Closed::Now),
-            Sealed::Stale => {}
+            Sealed::Done => {
+                tracing::info!(%month, closing_id, statements = views.len(), charges = priced.charges.len(), "closed");
+                return Ok(Closed::Now);
+            }
+            Sealed::Stale => tracing::info!(%month, closing_id, "something changed meanwhile; closing begins again"),
             Sealed::TakenOver => {
                 return Err(AppError::Refused(format!(
                     "another close of {month} took over; look with `gpuledger statement list --period {month}`"

@@ -12,9 +12,10 @@ use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::time::Instant;
 
 use super::roll_up;
+use crate::diagnostics::Diagnostics;
 use crate::error::AppError;
+use crate::files::SourceText;
 use crate::files::mapping::Mapping;
-use crate::files::{Diagnostics, SourceText};
 use crate::import::job_list::{JobIdentity, JobListReader, JobRecord, RefusedLine};
 use crate::import::{InputFile, Ordinals, RepeatFinder};
 use store::Import;
@@ -79,7 +80,10 @@ pub fn import_jobs(
     } else {
         second_pass(db, calendar, file, ask, watcher, ordinals, now)?
     };
-    roll_up::roll_up(db, calendar, None)?;
+    let ImportCounts { lines, added, known, revised, refused, .. } = imported.counts;
+    tracing::info!(file = %file.name, lines, added, known, revised, refused, "imported");
+    let days = roll_up::roll_up(db, calendar, None)?;
+    tracing::info!(days, "usage summed");
     Ok(imported)
 }
 

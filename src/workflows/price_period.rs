@@ -1,7 +1,7 @@
 //! The usage of a period becomes charges: rules say whose, the price book says how much.
 //!
 //! Used by everything that needs amounts: closing a month, looking at an open one, and asking what a changed price
-//! would do. The walk from a GPU-second to its charge: [`price`] → [`charge`](gpuledger_domain::pricing::charge).
+//! would do. The walk from a GPU-second to its charge: [`price`] → [`charge`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
