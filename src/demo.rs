@@ -49,7 +49,7 @@ pub fn prepare(
         let read = |books: &mut Books| {
             match kind {
                 CatalogueKind::Teams => books.teams = teams::parse(&source, &config.calendar)?,
-                CatalogueKind::Prices => books.prices = prices::parse(&source, &config.calendar, false)?,
+                CatalogueKind::Prices => books.prices = prices::parse(&source, &config.calendar, prices::Checks::All)?,
                 CatalogueKind::Rules => books.rules = rules::parse(&source, &config.calendar)?,
             }
             Ok(text.to_owned())

@@ -7,6 +7,7 @@ use gpuledger_db::catalogue::CatalogueKind;
 use super::{Context, actor, print};
 use crate::diagnostics::Diagnostics;
 use crate::error::{AppError, Outcome};
+use crate::files::prices::Checks;
 use crate::files::{SourceText, prices, prices_csv, rules, teams};
 use crate::workflows::apply_catalogue::{Wanted, apply};
 use crate::workflows::books::Books;
@@ -38,7 +39,7 @@ pub(super) fn run(context: &Context, kind: CatalogueKind, command: &Command) -> 
 fn check(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> Result<Outcome, AppError> {
     let source = SourceText::read(&arguments.file)?;
     let mut books = Books::default();
-    let count = read_into(context, kind, arguments, &source, &mut books)?.1;
+    let count = read_into(context, kind, arguments, &source, &mut books, true)?.1;
     print(&format!("{}: {count} {}, no mistake found\n", source.name, kind.as_str()))?;
     Ok(Outcome::Done)
 }
@@ -49,7 +50,7 @@ fn apply_file(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> 
     let mut db = context.db()?;
     let count = std::cell::Cell::new(0);
     let read = |books: &mut Books| {
-        let (body, entries) = read_into(context, kind, arguments, &source, books)?;
+        let (body, entries) = read_into(context, kind, arguments, &source, books, false)?;
         count.set(entries);
         if kind == CatalogueKind::Rules {
             rules::check_teams(&source, calendar, &books.teams)?;
@@ -70,6 +71,7 @@ fn read_into(
     arguments: &Arguments,
     source: &SourceText,
     books: &mut Books,
+    checking: bool,
 ) -> Result<(String, usize), AppError> {
     let calendar = &context.config.calendar;
     let mut body = source.text.clone();
@@ -85,15 +87,17 @@ fn read_into(
         CatalogueKind::Prices if is_csv(&arguments.file) => {
             books.prices = prices_csv::parse(source, calendar, &books.prices)?;
             body = prices::to_toml(&books.prices);
-            if let (false, Some((_, message))) = (arguments.allow_dearer_slices, prices::dearer_slices(&books.prices)) {
-                let mut wrong = Diagnostics::default();
-                wrong.push(source.whole("rate", message));
-                return Err(wrong.into());
+            let dearer = if arguments.allow_dearer_slices { None } else { prices::dearer_slices(&books.prices) };
+            // What a slice is stands in the books already, which a check without them cannot know.
+            let undescribed = if checking { None } else { prices::undescribed_slice(&books.prices) };
+            if let Some((_, message)) = undescribed.or(dearer) {
+                return Err(Diagnostics::of(source.whole("price", message)).into());
             }
             books.prices.rows().count()
         }
         CatalogueKind::Prices => {
-            books.prices = prices::parse(source, calendar, arguments.allow_dearer_slices)?;
+            let checks = if arguments.allow_dearer_slices { Checks::AllowDearerSlices } else { Checks::All };
+            books.prices = prices::parse(source, calendar, checks)?;
             books.prices.rows().count()
         }
     };

@@ -7,7 +7,7 @@ use gpuledger_domain::calendar::Month;
 use super::{Context, print};
 use crate::error::{AppError, Outcome};
 use crate::export;
-use crate::workflows::statements;
+use crate::workflows::{evidence, statements};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -15,6 +15,10 @@ pub(super) enum Command {
     List(ListArguments),
     /// One issued statement with its lines
     Show(ShowArguments),
+    /// The charges behind an issued statement, as CSV
+    Charges(ChargesArguments),
+    /// The segments behind a charge of an issued statement, as CSV
+    Segments(SegmentsArguments),
     /// Write the statements of a closed month as pages that a browser shows and prints
     Render(RenderArguments),
 }
@@ -34,6 +38,20 @@ pub(super) struct ShowArguments {
     number: String,
     #[command(flatten)]
     form: Form,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ChargesArguments {
+    /// The statement, such as ST-2017-10-0001
+    number: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SegmentsArguments {
+    /// The statement, such as ST-2017-10-0001
+    number: String,
+    /// The charge's number
+    charge: i64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -61,6 +79,8 @@ pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppEr
     match command {
         Command::List(arguments) => list(context, arguments),
         Command::Show(arguments) => show(context, arguments),
+        Command::Charges(arguments) => charges(context, arguments),
+        Command::Segments(arguments) => segments(context, arguments),
         Command::Render(arguments) => render(context, arguments),
     }
 }
@@ -89,6 +109,20 @@ fn show(context: &Context, arguments: &ShowArguments) -> Result<Outcome, AppErro
         _ => export::text::statement(calendar, &view, &statements::details(&mut db, calendar, &view)?)?,
     };
     print(&text)?;
+    Ok(Outcome::Done)
+}
+
+fn charges(context: &Context, arguments: &ChargesArguments) -> Result<Outcome, AppError> {
+    let mut db = context.db()?;
+    let view = statements::by_number(&mut db, &arguments.number)?;
+    print(&export::csv::charges(&evidence::charges(&mut db, &context.config.calendar, &view)?)?)?;
+    Ok(Outcome::Done)
+}
+
+fn segments(context: &Context, arguments: &SegmentsArguments) -> Result<Outcome, AppError> {
+    let mut db = context.db()?;
+    let view = statements::by_number(&mut db, &arguments.number)?;
+    print(&export::csv::segments(&evidence::segments(&mut db, &view, arguments.charge)?)?)?;
     Ok(Outcome::Done)
 }
 

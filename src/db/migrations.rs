@@ -25,6 +25,10 @@ fn failed(error: &(dyn std::error::Error + Send + Sync)) -> DbError {
 /// # Errors
 /// [`DbError::Schema`] with the migration that failed.
 pub fn run(db: &mut Db) -> Result<Vec<String>, DbError> {
+    // A newer schema is nothing to migrate to.
+    if matches!(standing(db)?, Standing::Newer(_)) {
+        return require_current(db).map(|()| Vec::new());
+    }
     let source = source(db);
     let versions =
         on_db!(db, connection => connection.run_pending_migrations(source)).map_err(|error| failed(&*error))?;
@@ -41,11 +45,15 @@ pub fn revert_all(db: &mut Db) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Checks that the schema is the one of this version.
-///
-/// # Errors
-/// [`DbError::Schema`] with what to run.
-pub fn require_current(db: &mut Db) -> Result<(), DbError> {
+/// How the schema stands to this version's.
+enum Standing {
+    Current,
+    None,
+    Older,
+    Newer(String),
+}
+
+fn standing(db: &mut Db) -> Result<Standing, DbError> {
     #[derive(QueryableByName)]
     struct Version {
         #[diesel(sql_type = diesel::sql_types::Text)]
@@ -58,17 +66,30 @@ pub fn require_current(db: &mut Db) -> Result<(), DbError> {
         Db::Lite(_) => names::<diesel::sqlite::Sqlite>(&LITE),
         Db::Pg(_) => names::<diesel::pg::Pg>(&PG),
     }?;
+    // No such table is no schema.
     let run: Vec<String> = run.map(|run| run.into_iter().map(|row| row.version).collect()).unwrap_or_default();
-    if let Some(newer) = run.iter().find(|name| !wanted.contains(name)) {
-        let message =
-            format!("the database has a newer schema ({newer}) than this program knows; use the newer program");
-        return Err(DbError::Schema(message));
-    }
-    if wanted.iter().all(|name| run.contains(name)) {
-        return Ok(());
-    }
-    let what = if run.is_empty() { "no schema yet; make it" } else { "an older schema; bring it up to date" };
-    Err(DbError::Schema(format!("the database has {what} with `gpuledger migrate`")))
+    Ok(match run.iter().find(|name| !wanted.contains(name)) {
+        Some(newer) => Standing::Newer(newer.clone()),
+        None if run.is_empty() => Standing::None,
+        None if wanted.iter().all(|name| run.contains(name)) => Standing::Current,
+        None => Standing::Older,
+    })
+}
+
+/// Checks that the schema is the one of this version.
+///
+/// # Errors
+/// [`DbError::Schema`] with what to run.
+pub fn require_current(db: &mut Db) -> Result<(), DbError> {
+    let message = match standing(db)? {
+        Standing::Current => return Ok(()),
+        Standing::None => "the database has no schema yet; make it with `gpuledger migrate`".to_owned(),
+        Standing::Older => "the database has an older schema; bring it up to date with `gpuledger migrate`".to_owned(),
+        Standing::Newer(name) => {
+            format!("the database has a newer schema ({name}) than this program knows; use the newer program")
+        }
+    };
+    Err(DbError::Schema(message))
 }
 
 fn names<B: diesel::backend::Backend>(source: &EmbeddedMigrations) -> Result<Vec<String>, DbError> {

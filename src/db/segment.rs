@@ -148,15 +148,15 @@ pub fn of_hours(db: &mut Db, node: NodeId, hours: &[Hour]) -> Result<Vec<Segment
     rows.into_iter().map(Segment::try_from).collect()
 }
 
-/// The segments of one job at a node in these hours, in key order: the evidence of a charge.
+/// The segments of one job in these hours, in key order: the evidence of a charge.
 ///
 /// # Errors
 /// What the database says.
-pub fn of_job(db: &mut Db, node: NodeId, job: JobId, hours: &[Hour]) -> Result<Vec<Segment>, DbError> {
+pub fn of_job(db: &mut Db, job: JobId, hours: &[Hour]) -> Result<Vec<Segment>, DbError> {
     let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
     let rows: Vec<Row> = on_db!(db, c => segment::table
-        .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq(node.0)).and(segment::job_id.eq(job.0)))
-        .order((segment::hour, segment::epoch, segment::number))
+        .filter(segment::hour.eq_any(&hours).and(segment::job_id.eq(job.0)))
+        .order((segment::hour, segment::node_id, segment::epoch, segment::number))
         .load(c))?;
     rows.into_iter().map(Segment::try_from).collect()
 }

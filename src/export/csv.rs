@@ -1,9 +1,11 @@
 //! Statements as CSV: RFC 4180, plain digits, no figure that depends on the machine or the moment.
 
+use gpuledger_domain::metering::Source;
 use gpuledger_domain::money::Printed;
 use gpuledger_domain::units::{Fraction, Overflow};
 
 use crate::error::AppError;
+use crate::workflows::evidence::{ChargeEvidence, SegmentEvidence};
 use crate::workflows::statements::{PeriodStatements, StatementView, seconds};
 
 /// The list of a period's statements; the last row makes it add up.
@@ -124,6 +126,88 @@ pub fn statement(view: &StatementView) -> Result<String, AppError> {
     total.extend(std::iter::repeat_n(String::new(), 6));
     total.extend(figures(&head.sums)?);
     rows.push(total);
+    written(rows)
+}
+
+/// The charges of a statement, each with what it was made from.
+///
+/// # Errors
+/// A number that cannot be held.
+pub fn charges(charges: &[ChargeEvidence]) -> Result<String, AppError> {
+    let mut rows = vec![texts([
+        "charge",
+        "slot_start",
+        "slot_end",
+        "cluster",
+        "job",
+        "job_start",
+        "kind",
+        "workload",
+        "experiment",
+        "sku",
+        "pool",
+        "class",
+        "held_seconds",
+        "gpu_seconds",
+        "rate",
+        "weight",
+        "credits",
+        "segments",
+    ])];
+    for evidence in charges {
+        let (charge, payer) = (&evidence.charge, &evidence.charge.payer);
+        let held = Fraction::whole(charge.share_us.into());
+        let gpu = held.times(evidence.sku.slices.compute.fraction())?;
+        // A row without an id has no start of its own in its name.
+        let start = evidence.attempt.start;
+        let start = if start.micros() == 0 { String::new() } else { start.to_string() };
+        rows.push(vec![
+            evidence.number.to_string(),
+            charge.slot.start().to_string(),
+            charge.slot.end().to_string(),
+            cell(&evidence.cluster),
+            cell(&evidence.attempt.source_id),
+            start,
+            super::text::kind(charge.kind).to_owned(),
+            payer.workload.as_str().to_owned(),
+            cell(evidence.experiment.as_deref().unwrap_or("")),
+            cell(evidence.sku.code.as_str()),
+            cell(evidence.pool.as_str()),
+            payer.service_class.as_str().to_owned(),
+            six(seconds(held)?)?,
+            six(seconds(gpu)?)?,
+            charge.rate.to_string(),
+            charge.weight.to_string(),
+            Printed::<6>(charge.amount.0.into()).to_string(),
+            charge.segments.to_string(),
+        ]);
+    }
+    written(rows)
+}
+
+/// The segments behind a charge.
+///
+/// # Errors
+/// A number that cannot be held.
+pub fn segments(segments: &[SegmentEvidence]) -> Result<String, AppError> {
+    let mut rows = vec![texts(["hour", "node", "epoch", "number", "start", "end", "count", "held_seconds", "source"])];
+    for SegmentEvidence { segment, node } in segments {
+        let source = match segment.source {
+            Source::Agent => "agent",
+            Source::Scheduler => "scheduler",
+        };
+        rows.push(vec![
+            segment.key.hour.start().to_string(),
+            cell(node),
+            segment.key.epoch.to_string(),
+            segment.key.number.to_string(),
+            segment.interval.start().to_string(),
+            segment.interval.end().to_string(),
+            segment.count.to_string(),
+            six(seconds(Fraction::whole(segment.share_us.into()))?)?,
+            source.to_owned(),
+        ]);
+    }
     written(rows)
 }
 

@@ -98,7 +98,7 @@ impl JobField {
 pub struct Identity {
     /// `job ids`, or the columns whose content stands for an id.
     pub columns: String,
-    /// The zone of times without an offset; empty where they have one.
+    /// The zone and pattern of times without an offset; empty where they have one.
     pub zone: String,
 }
 
@@ -143,8 +143,11 @@ impl Mapping {
                 self.columns.iter().map(|(field, name)| format!("{} = {name}", field.word())).collect();
             names.join(", ")
         };
-        let naive = matches!(&self.time_format, TimeFormat::Pattern(pattern) if needs_zone(pattern));
-        let zone = self.zone.clone().filter(|_| naive).unwrap_or_default();
+        let zone = match (&self.time_format, &self.zone) {
+            // The pattern too: a day and month that change places are another start.
+            (TimeFormat::Pattern(pattern), Some(zone)) if needs_zone(pattern) => format!("{zone}, {pattern}"),
+            _ => String::new(),
+        };
         Identity { columns, zone }
     }
 }
@@ -312,6 +315,14 @@ fn check_fields(
     );
     for (field, word) in [(JobField::Cluster, "cluster"), (JobField::Pool, "pool"), (JobField::Sku, "sku")] {
         need(has(&field), &format!("which {word}? add {word} = \"…\" to [columns] or [constants]"));
+    }
+    for label in constants.keys().filter(|field| matches!(field, JobField::Label(_)) && columns.contains_key(field)) {
+        wrong.push(source.whole("constants", format!("{} is a column already; give it once", label.word())));
+    }
+    for (label, text) in constants.iter().filter(|(field, _)| matches!(field, JobField::Label(_))) {
+        if let Err(message) = checked_fact(text) {
+            wrong.push(source.whole("constants", format!("{}: {message}", label.word())));
+        }
     }
     for (name, value) in &file.constants {
         let place = value.span().start;

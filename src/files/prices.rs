@@ -88,15 +88,22 @@ impl Number {
     }
 }
 
+/// How closely a price file is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// For what people write.
+    All,
+    /// The same, but a GPU may cost more cut into slices than whole.
+    AllowDearerSlices,
+    /// For what was checked when it was applied: later versions of this program may check more.
+    Stored,
+}
+
 /// Reads a price file.
 ///
 /// # Errors
-/// Every mistake in it; with `allow_dearer_slices` a layout of slices may cost more than its GPU.
-pub fn parse(
-    source: &SourceText,
-    calendar: &BillingCalendar,
-    allow_dearer_slices: bool,
-) -> Result<PriceBook, Diagnostics> {
+/// Every mistake in it that `checks` looks for.
+pub fn parse(source: &SourceText, calendar: &BillingCalendar, checks: Checks) -> Result<PriceBook, Diagnostics> {
     let file: PricesFile = source.parse_toml()?;
     let mut wrong = Diagnostics::default();
     let rows: Vec<Option<PriceRow>> =
@@ -115,8 +122,8 @@ pub fn parse(
             return Err(wrong);
         }
     };
+    skus.iter().for_each(|sku| book.describe_sku(sku));
     for (sku, entry) in skus.iter().zip(&file.sku) {
-        book.describe_sku(sku);
         for alias in &entry.aliases {
             let checked =
                 checked_fact(alias.get_ref()).map(str::to_owned).and_then(|name| book.add_alias(&name, &sku.code));
@@ -129,11 +136,18 @@ pub fn parse(
     for entry in &file.credit_rate {
         credit_rate(source, &mut wrong, &mut book, entry);
     }
-    check_slices_are_described(source, &mut wrong, &rows, &skus, place);
-    check_entries_are_given_once(source, &mut wrong, &file);
+    if checks != Checks::Stored {
+        if let Some((code, message)) = undescribed_slice(&book) {
+            let index = rows.iter().position(|row| row.key.sku == code).unwrap_or(0);
+            wrong.push(source.at(place(index), "sku", message));
+        }
+        check_entries_are_given_once(source, &mut wrong, &file);
+    }
     wrong.into_result()?;
     let mut wrong = Diagnostics::default();
-    if let (false, Some((code, message))) = (allow_dearer_slices, dearer_slices(&book)) {
+    if checks == Checks::All
+        && let Some((code, message)) = dearer_slices(&book)
+    {
         let row = rows.iter().position(|row| row.key.sku == code).map(place);
         let entry = skus.iter().position(|sku| sku.code == code).and_then(|index| file.sku.get(index));
         let offset = row.or_else(|| entry.map(|entry| entry.code.span().start)).unwrap_or(0);
@@ -238,26 +252,17 @@ fn is_slice_profile(profile: &str) -> bool {
     profile.split_once("g.").is_some_and(|(before, _)| before.ends_with(|c: char| c.is_ascii_digit()))
 }
 
-/// A slice that is priced must say which part of a GPU it is, or it would count as a whole one.
-fn check_slices_are_described(
-    source: &SourceText,
-    wrong: &mut Diagnostics,
-    rows: &[PriceRow],
-    skus: &[Sku],
-    place: impl Fn(usize) -> usize,
-) {
-    let described: BTreeSet<&SkuCode> =
-        skus.iter().filter(|sku| sku.slices != SkuSlices::FULL).map(|sku| &sku.code).collect();
-    for (index, row) in rows.iter().enumerate() {
-        let profile = row.key.sku.as_str().rsplit('/').next().unwrap_or("");
-        if is_slice_profile(profile) && !described.contains(&row.key.sku) {
-            let message = format!(
-                "{} is a slice, but nothing says of how much; add [[sku]] with its compute and memory slices",
-                row.key.sku
-            );
-            wrong.push(source.at(place(index), "sku", message));
-        }
-    }
+/// A slice that is priced must say which part of a GPU it is, or it would count as a whole one: such a slice, and a
+/// sentence; `None` where there is none.
+#[must_use]
+pub fn undescribed_slice(book: &PriceBook) -> Option<(SkuCode, String)> {
+    let unsaid = |sku: &Sku| sku.slices == SkuSlices::FULL && is_slice_profile(sku.profile());
+    let sku = book.skus().find(unsaid)?;
+    let message = format!(
+        "{} is a slice, but nothing says of how much; add [[sku]] with its compute and memory slices",
+        sku.code
+    );
+    Some((sku.code, message))
 }
 
 /// Of two entries for one thing, neither can be meant.
@@ -388,7 +393,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<PriceBook, String> {
-        parse(&SourceText::new("prices.toml", text), &BillingCalendar::new("UTC").unwrap(), false)
+        parse(&SourceText::new("prices.toml", text), &BillingCalendar::new("UTC").unwrap(), Checks::All)
             .map_err(|wrong| wrong.to_string())
     }
 

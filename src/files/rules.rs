@@ -203,6 +203,14 @@ fn conditions(
 ) -> Option<Vec<Condition>> {
     let field = format!("when.{}", name.get_ref());
     if let ("label", Wanted::Labels(labels)) = (name.get_ref().as_str(), wanted.get_ref()) {
+        if labels.values().any(|wanted| matches!(wanted, LabelWanted::AnyOf(texts) if texts.is_empty())) {
+            wrong.push(source.at(
+                name.span().start,
+                &field,
+                "an empty list never matches; write a text or a list of texts",
+            ));
+            return None;
+        }
         return Some(labels.iter().map(|(key, wanted)| label_condition(key, wanted)).collect());
     }
     let fact = wrong.note(source, name.span().start, &field, fact(name.get_ref()))?;
@@ -211,6 +219,10 @@ fn conditions(
         Wanted::Number(number) => vec![Test::AnyOf(vec![number.to_string()])],
         Wanted::AnyOf(texts) if !texts.is_empty() => vec![Test::AnyOf(texts.clone())],
         Wanted::Range(range) if fact == FactName::Gpus && (range.at_least.is_some() || range.at_most.is_some()) => {
+            if range.at_least.zip(range.at_most).is_some_and(|(least, most)| least > most) {
+                wrong.push(source.at(wanted.span().start, &field, "at_least is above at_most, so that no job matches"));
+                return None;
+            }
             let least = range.at_least.map(Test::AtLeast);
             least.into_iter().chain(range.at_most.map(Test::AtMost)).collect()
         }

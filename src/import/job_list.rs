@@ -252,7 +252,8 @@ impl Layout {
             labels: self.labels(record)?,
         };
         let end_state = fact(&JobField::EndState)?;
-        let id = fact(&JobField::Id)?;
+        // An id is never cut: two jobs must not become one.
+        let id = self.field(record, &JobField::Id, |text| checked_fact(text).map(str::to_owned))?;
         let identity = if self.columns.contains_key(&JobField::Id) {
             if id.is_empty() {
                 return Err(("id".into(), "it is empty; a list with an id column needs one in each line".into()));

@@ -37,7 +37,7 @@ pub async fn secure(
         .rsplit_once(':')
         .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
         .map_or(host, |(name, _)| name);
-    let mut response = if ["127.0.0.1", "localhost", "[::1]"].contains(&name) {
+    let mut response = if ["127.0.0.1", "localhost", "[::1]"].iter().any(|own| own.eq_ignore_ascii_case(name)) {
         next.call(request).await?.map_into_left_body()
     } else {
         let refused =

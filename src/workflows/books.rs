@@ -49,8 +49,7 @@ impl Books {
         };
         Ok(Books {
             teams: teams::parse(&source(CatalogueKind::Teams, teams), calendar)?,
-            // What was once applied was checked then, dearer slices included.
-            prices: prices::parse(&source(CatalogueKind::Prices, prices), calendar, true)?,
+            prices: prices::parse(&source(CatalogueKind::Prices, prices), calendar, prices::Checks::Stored)?,
             rules: rules::parse(&source(CatalogueKind::Rules, rules), calendar)?,
             versions: [teams.version, prices.version, rules.version],
         })

@@ -46,7 +46,7 @@ pub fn apply_text(db: &mut Db, calendar: &BillingCalendar, kind: CatalogueKind, 
     let read = |books: &mut Catalogues| {
         match kind {
             CatalogueKind::Teams => books.teams = teams::parse(&source, calendar)?,
-            CatalogueKind::Prices => books.prices = prices::parse(&source, calendar, false)?,
+            CatalogueKind::Prices => books.prices = prices::parse(&source, calendar, prices::Checks::All)?,
             CatalogueKind::Rules => books.rules = rules::parse(&source, calendar)?,
         }
         Ok(body.to_owned())

@@ -145,8 +145,12 @@ impl PriceBook {
     /// Adds a name by which a source calls a SKU.
     ///
     /// # Errors
-    /// A sentence that names the other SKU which has this name already.
+    /// A sentence that names the other SKU which has this name already. Describe all SKUs before the aliases.
     pub fn add_alias(&mut self, name: &str, sku: &SkuCode) -> Result<(), String> {
+        let own = |code: &SkuCode| code.as_str() == name || *code == SkuCode::full(name);
+        if let Some(other) = self.skus.keys().find(|code| *code != sku && own(code)) {
+            return Err(format!("“{name}” is itself the SKU {other}"));
+        }
         match self.aliases.insert(name.to_owned(), sku.clone()) {
             Some(other) if other != *sku => Err(format!("“{name}” is a name of {other} already")),
             _ => Ok(()),

@@ -125,17 +125,21 @@ fn small_ratio(fraction: Fraction) -> Result<Ratio, Overflow> {
 /// The dearest way to cut one GPU into slices of these prices an hour: its price, and how many of each.
 ///
 /// Placement rules of real devices only forbid more layouts, so a GPU that cannot be dearer here cannot be dearer.
-/// `None` where no slice is given or the sums overflow.
+/// `None` where no slice is given, or their parts have no small common measure.
 #[must_use]
 pub fn dearest_layout(slices: &[(SkuCode, SkuSlices, Fraction)]) -> Option<(Fraction, BTreeMap<SkuCode, u32>)> {
-    let (_, first, _) = slices.first()?;
-    let (compute, memory) = (first.compute.whole(), first.memory.whole());
+    slices.first()?;
+    let compute = common_measure(slices.iter().map(|(_, slices, _)| slices.compute))?;
+    let memory = common_measure(slices.iter().map(|(_, slices, _)| slices.memory))?;
+    let in_measure = |ratio: Ratio, measure: i32| ratio.part() * (measure / ratio.whole());
     let mut best: BTreeMap<(i32, i32), (Fraction, BTreeMap<SkuCode, u32>)> = BTreeMap::new();
     for free_compute in 0..=compute {
         for free_memory in 0..=memory {
             let mut dearest = (Fraction::ZERO, BTreeMap::new());
             for (code, slice, price) in slices {
-                let left = (free_compute - slice.compute.part(), free_memory - slice.memory.part());
+                let (wants_compute, wants_memory) =
+                    (in_measure(slice.compute, compute), in_measure(slice.memory, memory));
+                let left = (free_compute - wants_compute, free_memory - wants_memory);
                 let Some((cost, layout)) = best.get(&left).filter(|_| left != (free_compute, free_memory)) else {
                     continue;
                 };
@@ -150,6 +154,22 @@ pub fn dearest_layout(slices: &[(SkuCode, SkuSlices, Fraction)]) -> Option<(Frac
         }
     }
     best.remove(&(compute, memory))
+}
+
+/// The finest common measure of these parts: of 1/2 and 3/7, fourteenths.
+fn common_measure(parts: impl Iterator<Item = Ratio>) -> Option<i32> {
+    const MEASURE_MAX: i32 = 168;
+    let mut measure = 1;
+    for part in parts {
+        let step = measure;
+        while measure % part.whole() != 0 {
+            measure += step;
+            if measure > MEASURE_MAX {
+                return None;
+            }
+        }
+    }
+    Some(measure)
 }
 
 #[cfg(test)]
@@ -184,6 +204,11 @@ mod tests {
             BTreeMap::from([(SkuCode::parse("h/1g").unwrap(), 4), (SkuCode::parse("h/3g").unwrap(), 1)])
         );
         assert!(dearest_layout(&[]).is_none());
+        // Parts of different wholes: a half beside three sevenths.
+        let half = SkuSlices::of(Ratio::new(1, 2).unwrap(), Ratio::new(1, 2).unwrap());
+        let priced_half = |rate: i128| (SkuCode::parse("h/half").unwrap(), half, Fraction::whole(rate));
+        assert_eq!(dearest_layout(&[priced_half(30), priced("h/3g", 3, 4, "60")]).unwrap().0, Fraction::whole(120));
+        assert_eq!(dearest_layout(&[priced_half(30), priced("h/3g", 3, 4, "30")]).unwrap().0, Fraction::whole(60));
     }
 
     proptest! {

@@ -262,12 +262,12 @@ impl<'a> Import<'a> {
         let id = dimensions::intern_cluster(db, name)?;
         let wanted = self.ask.mapping.identity();
         let (columns, zone) = allocation::identity(db, id, &wanted.columns, &wanted.zone)?;
-        let other_zone =
-            zone != wanted.zone && (wanted.columns != "job ids" || !(zone.is_empty() || wanted.zone.is_empty()));
+        // Times with an offset mean the same in every list; the content of a row does not.
+        let other_zone = zone != wanted.zone && (wanted.columns != "job ids" || !wanted.zone.is_empty());
         if columns != wanted.columns || other_zone {
             return Err(AppError::Refused(format!(
-                "jobs of cluster “{name}” were told apart by [{columns}], times in [{zone}]; this mapping tells them apart by [{}], \
-                 times in [{}], so that every job would be charged a second time. Use the earlier mapping, or import under another cluster name",
+                "jobs of cluster “{name}” were told apart by [{columns}], times without an offset in [{zone}]; this mapping tells \
+                 them apart by [{}], times in [{}]. Jobs that are known already would be charged a second time: use the earlier mapping",
                 wanted.columns, wanted.zone
             )));
         }

@@ -1,0 +1,96 @@
+//! What is behind an amount: the charges of a statement, and the segments of a charge.
+
+use gpuledger_db::allocation::{self, AttemptName};
+use gpuledger_db::{Db, DbError, closing, dimensions, segment};
+use gpuledger_domain::calendar::BillingCalendar;
+use gpuledger_domain::ids::PoolName;
+use gpuledger_domain::metering::Segment;
+use gpuledger_domain::pricing::{Charge, Sku};
+use gpuledger_domain::time::Hour;
+
+use super::price_period::Words;
+use super::statements::StatementView;
+use crate::error::AppError;
+
+/// A charge with the words behind its numbers.
+#[derive(Clone, Debug)]
+pub struct ChargeEvidence {
+    /// Its number within the closing.
+    pub number: i64,
+    /// The charge.
+    pub charge: Charge,
+    /// The cluster of its job.
+    pub cluster: String,
+    /// What the source calls the attempt.
+    pub attempt: AttemptName,
+    /// Of what.
+    pub sku: Sku,
+    /// In which pool.
+    pub pool: PoolName,
+    /// The experiment, if one is named.
+    pub experiment: Option<String>,
+}
+
+/// A segment with the name of its node.
+#[derive(Clone, Debug)]
+pub struct SegmentEvidence {
+    /// The segment.
+    pub segment: Segment,
+    /// The node, or the stand-in for the pool where the source names none.
+    pub node: String,
+}
+
+fn lost(what: &str) -> AppError {
+    AppError::Database(DbError::Inconsistent(format!("{what} is missing")))
+}
+
+/// The charges of an issued statement, in their order. They sum to its charged amount.
+///
+/// # Errors
+/// The database's.
+pub fn charges(db: &mut Db, calendar: &BillingCalendar, view: &StatementView) -> Result<Vec<ChargeEvidence>, AppError> {
+    let head = &view.head;
+    let words = Words::load(db)?;
+    let names = allocation::names_with_usage(db, calendar.period_of(head.period_start).interval)?;
+    let charges = closing::charges(db, head.closing_id, head.first_charge, head.last_charge)?;
+    let evidence = (head.first_charge..).zip(charges).map(|(number, charge)| {
+        let (cluster, attempt) = names.get(&charge.job).cloned().ok_or_else(|| lost("the job of a charge"))?;
+        Ok(ChargeEvidence {
+            number,
+            cluster,
+            attempt,
+            sku: words.skus.get(&charge.sku).cloned().ok_or_else(|| lost("the SKU of a charge"))?,
+            pool: words.pools.get(&charge.payer.pool).cloned().ok_or_else(|| lost("the pool of a charge"))?,
+            experiment: words.experiments.get(&charge.payer.experiment).map(|(_, name)| name.clone()),
+            charge,
+        })
+    });
+    evidence.collect()
+}
+
+/// The segments behind a charge of an issued statement, those that reach over the edge of its slot as a whole.
+///
+/// # Errors
+/// [`AppError::Missing`] where the statement has no such charge; the database's.
+pub fn segments(db: &mut Db, view: &StatementView, number: i64) -> Result<Vec<SegmentEvidence>, AppError> {
+    let head = &view.head;
+    if !(head.first_charge..=head.last_charge).contains(&number) {
+        return Err(AppError::Missing(format!(
+            "{} has the charges {} to {}; `gpuledger statement charges {}` shows them",
+            head.number, head.first_charge, head.last_charge, head.number
+        )));
+    }
+    let found = closing::charges(db, head.closing_id, number, number)?;
+    let charge = found.first().ok_or_else(|| lost("a charge"))?;
+    let hours: Vec<Hour> = charge.slot.hours().collect();
+    let mut evidence = Vec::new();
+    for segment in segment::of_job(db, charge.job, &hours)? {
+        let counts = segment.facts == charge.facts && segment.interval.intersection(charge.slot).is_some();
+        if counts {
+            let node = if segment.on_node.0 == 0 { segment.key.node } else { segment.on_node };
+            let node = dimensions::node_name(db, node)?;
+            evidence.push(SegmentEvidence { segment, node });
+        }
+    }
+    Ok(evidence)
+}
