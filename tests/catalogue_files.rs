@@ -72,6 +72,18 @@ const MISTAKES: &[(&str, &str, &[&str], &[&str])] = &[
         &["prices", "apply"],
         &["p.toml:3:11: compute:", "like \"3/7\""],
     ),
+    (
+        "r.toml",
+        "[[rule]]\nname = \"r\"\nteam = \"a\"\nwhen = { label.x = [] }\n",
+        &["rules", "apply"],
+        &["r.toml:4:10: when.label:", "an empty list never matches"],
+    ),
+    (
+        "p.toml",
+        "[[price]]\nsku = \"h\"\nrate = \"1\"\n[[sku]]\ncode = \"a\"\naliases = [\"h\"]\n",
+        &["prices", "apply"],
+        &["p.toml:6:12: aliases:", "“h” is itself the SKU h/full"],
+    ),
     ("p.csv", "sku,rate,from\na,1;5,2025-01-01\n", &["prices", "apply"], &["p.csv:2:1: row 1, rate:", "like 2.50"]),
     ("p.csv", "sku;rate;from\na;1;2025-01-01\n", &["prices", "apply"], &["p.csv:1:1: heading:", "no column “sku”"]),
     (
@@ -167,6 +179,33 @@ fn each_change_names_the_operating_systems_user_in_the_audit_log() {
     let me = String::from_utf8(std::process::Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
     assert_eq!((entry.actor.as_str(), entry.action.as_str()), (me.trim(), "prices apply"));
     assert!(entry.before.starts_with("version 1, SHA-256 ") && entry.after.starts_with("version 2, SHA-256 "));
+}
+
+#[test]
+fn a_table_of_prices_never_makes_the_books_unreadable() {
+    let books = crate::frozen::closed_april(Books::sqlite());
+    std::fs::write(books.path("p.csv"), "sku,rate,from\nA100,2,2000-01-01\nA100/3g.40gb,1,2026-01-01\n").unwrap();
+    let ran = command::run(&books, &["prices", "apply", "p.csv"]);
+    assert!(ran.code == 1 && ran.err.contains("A100/3g.40gb is a slice, but nothing says of how much"), "{}", ran.err);
+    command::run(&books, &["statement", "list", "--period", "2025-05"]).good();
+    let described = "[[sku]]\ncode = \"A100/3g.40gb\"\ncompute = \"3/7\"\nmemory = \"4/8\"\n[[price]]\nsku = \"A100\"\nrate = \"2\"\n";
+    std::fs::write(books.path("p.toml"), described).unwrap();
+    command::run(&books, &["prices", "apply", "p.toml"]).good();
+    command::run(&books, &["prices", "apply", "p.csv"]).good();
+    command::run(&books, &["statement", "list", "--period", "2025-05"]).good();
+    std::fs::write(books.path("dear.csv"), "sku,rate,from\nA100,2,2000-01-01\nA100/3g.40gb,1.01,2026-01-01\n").unwrap();
+    let ran = command::run(&books, &["prices", "apply", "dear.csv"]);
+    assert!(ran.code == 1 && ran.err.contains("dear.csv: price: 2 × A100/3g.40gb would cost more"), "{}", ran.err);
+}
+
+#[test]
+fn a_newer_schema_is_left_alone() {
+    let books = Books::sqlite().migrated("UTC");
+    books.db().execute("INSERT INTO __diesel_schema_migrations (version) VALUES ('9999')").unwrap();
+    for arguments in [&["migrate"][..], &["close", "2025-01"]] {
+        let ran = command::run(&books, arguments);
+        assert!(ran.code == 1 && ran.err.contains("a newer schema (9999) than this program knows"), "{}", ran.err);
+    }
 }
 
 #[test]

@@ -32,7 +32,11 @@ fn other_columns_would_make_other_jobs_and_are_refused(books: Books) {
     std::fs::write(books.path("jobs.csv"), "start,seconds,gpus,user\n2025-01-01T00:00:00Z,60,1,u\n").unwrap();
     command::run(&books, &["import", "jobs", "--mapping", "a.toml", "jobs.csv"]).good();
     let ran = command::run(&books, &["import", "jobs", "--mapping", "b.toml", "jobs.csv"]);
-    assert!(ran.code == 1 && ran.err.contains("every job would be charged a second time"), "{}", ran.err);
+    assert!(
+        ran.code == 1 && ran.err.contains("would be charged a second time: use the earlier mapping"),
+        "{}",
+        ran.err
+    );
     assert_eq!(check::rows(&mut books.db(), "segment").unwrap(), 1);
 }
 
@@ -134,6 +138,17 @@ fn a_long_fact_is_cut_and_told_and_the_job_is_charged() {
     assert!(said.contains("1 new") && said.contains("1 facts had more than 200 bytes and were cut."), "{said}");
     let facts = check::rows_as_text(&mut books.db(), "fact_set").unwrap().join("\n");
     assert!(facts.contains("\"labels\":{\"x\":\"y\"}"), "{facts}");
+}
+
+#[test]
+fn an_id_is_never_cut() {
+    let books = Books::sqlite().migrated("UTC");
+    let mapping = ROWS.replace("[columns]", "[columns]\nid = \"id\"");
+    let (long, longer) = ("x".repeat(200), "x".repeat(201));
+    let list = format!("id,start,seconds,gpus\n{long},2025-01-01T00:00:00Z,60,1\n{longer},2025-01-01T00:00:00Z,60,1\n");
+    let (counts, refused) = import(&mut books.db(), &utc(), &mapping, list.as_bytes());
+    assert_eq!((counts.added, counts.refused), (1, 1));
+    assert_eq!((refused[0].field.as_str(), refused[0].line), ("id", 3));
 }
 
 #[test]
