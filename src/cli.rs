@@ -97,7 +97,7 @@ pub fn main() -> ExitCode {
     match run(arguments) {
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "gpuledger: {error}");
+            tell(&format!("gpuledger: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -151,5 +151,7 @@ fn print(text: &str) -> Result<(), AppError> {
 /// Tells the person who watches, beside the output.
 fn tell(text: &str) {
     // There is nobody to tell where standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    // What stands in a file must not speak to the terminal.
+    let shown: String = text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+    let _ = writeln!(std::io::stderr(), "{shown}");
 }

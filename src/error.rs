@@ -14,6 +14,8 @@ pub enum AppError {
     Input(Diagnostics),
     /// What was asked for does not exist.
     Missing(String),
+    /// Something changed while it was looked at; asking again helps.
+    Changed(String),
     /// What was asked is refused as things stand.
     Refused(String),
     /// A file cannot be read or written.
@@ -33,7 +35,9 @@ impl fmt::Display for AppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AppError::Input(diagnostics) => write!(f, "{diagnostics}"),
-            AppError::Missing(text) | AppError::Refused(text) | AppError::File(text) => f.write_str(text),
+            AppError::Missing(text) | AppError::Changed(text) | AppError::Refused(text) | AppError::File(text) => {
+                f.write_str(text)
+            }
             AppError::Database(error) => write!(f, "{error}"),
         }
     }

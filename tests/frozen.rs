@@ -39,7 +39,21 @@ pub fn closed_april(books: Books) -> Books {
 /// All rows of the frozen tables, as the database itself prints them.
 fn dump(db: &mut Db) -> String {
     use gpuledger_db::check::rows_as_text;
-    let tables = ["closing", "charge", "statement", "statement_line", "catalogue_version", "audit_log"];
+    let tables = [
+        "period",
+        "closing",
+        "charge",
+        "statement",
+        "statement_line",
+        "catalogue_version",
+        "audit_log",
+        "team",
+        "experiment",
+        "sku",
+        "pool",
+        "fact_set",
+        "job",
+    ];
     tables.map(|table| rows_as_text(db, table).unwrap().join("\n")).join("\n--\n")
 }
 
@@ -66,6 +80,18 @@ const ATTEMPTS: &[&str] = &[
     "DELETE FROM catalogue_version",
     "UPDATE audit_log SET actor = 'nobody'",
     "DELETE FROM audit_log",
+    "UPDATE period SET current_closing_id = 0 WHERE current_closing_id <> 0",
+    "UPDATE period SET end_us = end_us + 1 WHERE current_closing_id <> 0",
+    "UPDATE period SET name = '1999-01' WHERE current_closing_id <> 0",
+    "DELETE FROM period WHERE current_closing_id <> 0",
+    "UPDATE experiment SET name = 'other' WHERE id <> 0",
+    "UPDATE team SET code = 'other' WHERE code = 'a'",
+    "UPDATE sku SET code = 'other'",
+    "UPDATE pool SET name = 'other' WHERE id <> 0",
+    "UPDATE fact_set SET body = '{}' WHERE id <> 0",
+    "UPDATE job SET source_id = 'other' WHERE id <> 0",
+    "{LITE}INSERT OR REPLACE INTO period SELECT start_us, end_us, name, 9, 0, 0 FROM period WHERE current_closing_id <> 0",
+    "{LITE}UPDATE OR REPLACE period SET name = '2025-04' WHERE name = '2025-05'",
     "{LITE}INSERT OR REPLACE INTO charge SELECT * FROM charge WHERE number = 1",
     "{LITE}REPLACE INTO charge SELECT closing_id, number, kind, slot_start_us, slot_end_us, team_id, job_id, fact_set_id, sku_id, pool_id, service_class, workload, experiment_id, share_us, active_us, active_measured_us, estimated_us, suspended_us, segments, rate, weight_part, weight_whole, 0, corrects_closing_id, corrects_number, reason FROM charge WHERE number = 1",
     "{LITE}UPDATE OR REPLACE charge SET number = 2 WHERE number = 1",
@@ -76,6 +102,7 @@ const ATTEMPTS: &[&str] = &[
     "{LITE}INSERT OR REPLACE INTO statement_line SELECT * FROM statement_line",
     "{LITE}INSERT OR REPLACE INTO audit_log SELECT * FROM audit_log",
     "{LITE}INSERT OR REPLACE INTO catalogue_version SELECT * FROM catalogue_version",
+    "{PG}TRUNCATE period",
     "{PG}TRUNCATE charge",
     "{PG}TRUNCATE closing CASCADE",
     "{PG}TRUNCATE statement",
@@ -119,6 +146,27 @@ fn no_sql_changes_a_frozen_row(books: Books) {
     try_all(&mut books.db(), ATTEMPTS);
 }
 
+/// What would replace a word is left out, without an error: to insert it again is how words are found.
+fn words_are_never_replaced(books: Books) {
+    let books = closed_april(books);
+    let mut db = books.db();
+    let before = dump(&mut db);
+    for sql in [
+        "INSERT OR REPLACE INTO experiment SELECT id, team_id, 'other' FROM experiment",
+        "INSERT OR REPLACE INTO team SELECT id, 'other' FROM team",
+        "INSERT OR REPLACE INTO team SELECT 99, code FROM team",
+        "INSERT OR REPLACE INTO pool SELECT id, 'other' FROM pool",
+        "INSERT OR REPLACE INTO fact_set SELECT id, sha256, '{}' FROM fact_set",
+    ] {
+        if db.backend() == Backend::Sqlite {
+            db.execute(sql).unwrap();
+        }
+        assert_eq!(dump(&mut db), before, "changed by {sql}");
+    }
+    assert!(db.execute("INSERT INTO charge SELECT 4711, number, kind, slot_start_us, slot_end_us, team_id, job_id, fact_set_id, sku_id, pool_id, service_class, workload, experiment_id, share_us, active_us, active_measured_us, estimated_us, suspended_us, segments, rate, weight_part, weight_whole, amount_micros, corrects_closing_id, corrects_number, reason FROM charge").is_err());
+    assert_eq!(dump(&mut db), before, "a charge of no closing");
+}
+
 fn what_is_not_sealed_may_be_swept(books: Books) {
     let books = closed_april(books);
     let mut db = books.db();
@@ -127,7 +175,7 @@ fn what_is_not_sealed_may_be_swept(books: Books) {
     db.execute("DELETE FROM closing WHERE id = 50").unwrap();
 }
 
-on_both!(no_sql_changes_a_frozen_row, what_is_not_sealed_may_be_swept);
+on_both!(no_sql_changes_a_frozen_row, words_are_never_replaced, what_is_not_sealed_may_be_swept);
 
 /// The service as its own role on PostgreSQL: all of its work, and nothing that lifts the protection.
 #[test]
@@ -148,6 +196,32 @@ fn the_services_own_role_can_work_but_not_lift_the_protection() {
     assert!(gpuledger_db::check::owns_frozen_tables(&mut owner).unwrap());
     try_all(&mut service, ATTEMPTS);
     try_all(&mut service, OWNERS_WAYS);
+
+    // A temporary table of the same name does not stand in for the real one.
+    let before = dump(&mut service);
+    for table in [
+        "closing(id bigint, sealed_at_us bigint)",
+        "statement(id bigint, closing_id bigint)",
+        "segment_2024_02(x bigint)",
+    ] {
+        service.execute(&format!("CREATE TEMPORARY TABLE {table}")).unwrap();
+    }
+    for sql in ["DELETE FROM charge", "DELETE FROM statement_line", "INSERT INTO charge SELECT * FROM charge"] {
+        assert!(service.execute(sql).is_err(), "{sql}");
+    }
+    service.execute("DROP TABLE pg_temp.closing, pg_temp.statement").unwrap();
+    assert_eq!(dump(&mut service), before);
+
+    // A charge on its way in while the closing is sealed: the seal waits, and then finds one too many.
+    let mut other = database.open().unwrap();
+    other.execute("BEGIN; INSERT INTO closing SELECT 500, 1, 1, actor, started_at_us, NULL, usage_version, teams_version, prices_version, rules_version, charges, exact_amount, charged_micros FROM closing; COMMIT").unwrap();
+    other.execute("BEGIN; INSERT INTO charge SELECT 500, number, kind, slot_start_us, slot_end_us, team_id, job_id, fact_set_id, sku_id, pool_id, service_class, workload, experiment_id, share_us, active_us, active_measured_us, estimated_us, suspended_us, segments, rate, weight_part, weight_whole, amount_micros, corrects_closing_id, corrects_number, reason FROM charge").unwrap();
+    assert!(service.execute("SET lock_timeout = '200ms'; UPDATE closing SET sealed_at_us = 1 WHERE id = 500").is_err());
+    other.execute("ROLLBACK").unwrap();
+    service.execute("SET lock_timeout = 0; DELETE FROM closing WHERE id = 500").unwrap();
+    drop(other);
+    let public = gpuledger_db::migrations::grant_service_role(&mut owner, "PUBLIC").unwrap_err();
+    assert!(public.to_string().contains("there is no role"), "{public}");
 
     // A new month of segments, a new team, a close: the daily work.
     let jobs = "id,start,end,account\n9,2024-02-10T00:00:00Z,2024-02-12T05:00:00Z,a\n";

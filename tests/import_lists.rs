@@ -141,6 +141,44 @@ fn a_long_fact_is_cut_and_told_and_the_job_is_charged() {
 }
 
 #[test]
+fn an_unbalanced_quote_loses_no_line_unsaid() {
+    let mapping = "[csv]\ndelimiter = \"|\"\n[columns]\nid = \"id\"\nstart = \"start\"\nend = \"end\"\ngpus = \"gpus\"\n[constants]\ncluster = \"c\"\npool = \"p\"\nsku = \"a\"\n";
+    let row = |id: u32, name: &str| format!("{id}|2025-04-01T00:00:00Z|2025-04-01T10:00:00Z|8|{name}|DONE\n");
+    let list = format!(
+        "id|start|end|gpus|name|state\n{}{}{}{}",
+        row(1, "ok"),
+        row(2, "\"unbalanced"),
+        row(3, "ok"),
+        row(4, "say \"hi\"")
+    );
+    let books = Books::sqlite().migrated("UTC");
+    let (counts, refused) = import(&mut books.db(), &utc(), mapping, list.as_bytes());
+    assert_eq!((counts.added, counts.refused), (4, 0), "{refused:?}");
+    // Where quotes do quote, what a stray one swallows is told.
+    let list = list.replace('|', ",");
+    let books = Books::sqlite().migrated("UTC");
+    let (counts, refused) = import(&mut books.db(), &utc(), &mapping.replace('|', ","), list.as_bytes());
+    assert_eq!((counts.added, counts.refused), (1, 1));
+    assert!(refused[0].line == 3 && refused[0].reason.starts_with("it runs on to line 5"), "{refused:?}");
+}
+
+#[test]
+fn parts_of_a_job_are_charged_apart_and_contradictions_told() {
+    let mapping = "[columns]\nid = \"id\"\ncomponent = \"part\"\nstart = \"start\"\nend = \"end\"\ngpus = \"gpus\"\nsku = \"sku\"\n[constants]\ncluster = \"c\"\npool = \"p\"\n";
+    let list = "id,part,start,end,gpus,sku\n\
+        1,0,2025-04-01T00:00:00Z,2025-04-01T10:00:00Z,4,h100\n\
+        1,1,2025-04-01T00:00:00Z,2025-04-01T10:00:00Z,8,a100\n\
+        2,,2025-04-01T00:00:00Z,2025-04-01T10:00:00Z,4,h100\n\
+        2,,2025-04-01T00:00:00Z,2025-04-01T10:00:00Z,8,a100\n\
+        3,,2025-04-01T00:00:00Z,2025-04-01T10:00:00Z,200000,a100\n";
+    let books = Books::sqlite().migrated("UTC");
+    let (counts, refused) = import(&mut books.db(), &utc(), mapping, list.as_bytes());
+    assert_eq!((counts.added, counts.refused), (3, 2), "{refused:?}");
+    assert!(refused[0].line == 5 && refused[0].reason.contains("map a component column"), "{refused:?}");
+    assert!(refused[1].line == 6 && refused[1].reason.contains("is no count of GPUs"), "{refused:?}");
+}
+
+#[test]
 fn an_id_is_never_cut() {
     let books = Books::sqlite().migrated("UTC");
     let mapping = ROWS.replace("[columns]", "[columns]\nid = \"id\"");
@@ -170,8 +208,6 @@ fn names_with_control_characters_are_refused_at_the_edge() {
     let list = "start,seconds,gpus,user\n2025-01-01T00:00:00Z,60,1,\"a\nb\"\n2025-01-01T00:00:00Z,60,1,\"=cmd()\"\n2025-01-01T00:00:00Z,60,1,\"a\u{7}\"\n";
     let (counts, refused) = import(&mut books.db(), &utc(), &mapping, list.as_bytes());
     assert_eq!((counts.added, counts.refused), (1, 2));
-    assert!(
-        refused.iter().all(|line| line.field == "user" && line.reason.contains("control character")),
-        "{refused:?}"
-    );
+    assert!(refused[0].reason.starts_with("it runs on to line 3"), "{refused:?}");
+    assert!(refused[1].field == "user" && refused[1].reason.contains("control character"), "{refused:?}");
 }

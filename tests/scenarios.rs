@@ -65,6 +65,7 @@ scenarios!(
     a_price_file_with_mistakes_changes_nothing_imp_01,
     a_price_that_changes_mid_job_pri_01,
     a_running_job_grows_and_is_never_doubled,
+    closing_an_earlier_month_later_changes_nothing,
     days_of_23_and_25_hours_tim_01,
     jobs_that_run_over_a_close,
     leap_second_tim_02,

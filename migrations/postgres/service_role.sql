@@ -1,11 +1,12 @@
 -- What the service's own role may do. Run by `gpuledger migrate --service-role NAME`; SERVICE_ROLE stands for the
--- name. Nothing frozen may be updated or emptied; charges and statements that are not sealed may be swept.
+-- quoted name. Nothing frozen may be updated or emptied; charges and statements that are not sealed may be swept.
 DO $$ BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO SERVICE_ROLE', current_schema());
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO ', current_schema()) || $role$SERVICE_ROLE$role$;
 END $$;
+GRANT SELECT, INSERT ON cluster, pool, sku, gpu, unit, fact_set, job, team, experiment TO SERVICE_ROLE;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    billing_zone, id_counter, cluster, pool, node, pool_membership, sku, gpu, unit, fact_set, job, team, experiment,
-    import, row_identity, allocation, segment, roll_up_mark, usage, period, open_cost, closing, statement_counter, ledger_account
+    billing_zone, id_counter, node, pool_membership, import, row_identity, allocation, segment, roll_up_mark, usage, period,
+    open_cost, closing, statement_counter, ledger_account
     TO SERVICE_ROLE;
 GRANT SELECT, INSERT, DELETE ON charge, statement, statement_line TO SERVICE_ROLE;
 GRANT SELECT, INSERT ON catalogue_version, audit_log, charge_digest, entry, entry_line TO SERVICE_ROLE;

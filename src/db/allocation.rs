@@ -29,6 +29,10 @@ pub struct Telling {
     pub facts: FactSetId,
     /// Where, and how many: `NODE=COUNT` by comma.
     pub placements: String,
+    /// Whether it still ran, so that its end is only when the list was written.
+    pub provisional: bool,
+    /// Which import brought it.
+    pub import_id: i64,
 }
 
 /// What a source calls an attempt.
@@ -54,6 +58,7 @@ pub struct NewTelling {
     submit_us: Option<i64>,
     placements: String,
     end_state: String,
+    provisional: i16,
     sha256: Vec<u8>,
     import_id: i64,
 }
@@ -67,6 +72,8 @@ pub struct TellingDetails {
     pub placements: String,
     /// How it ended, in the source's word; empty where not known.
     pub end_state: String,
+    /// Whether it still ran, so that its end is only when the list was written.
+    pub provisional: bool,
     /// The SHA-256 of all that the books say of it.
     pub sha256: Vec<u8>,
     /// Which import brought it.
@@ -88,6 +95,7 @@ impl NewTelling {
             submit_us: details.submit.map(Instant::micros),
             placements: details.placements,
             end_state: details.end_state,
+            provisional: details.provisional.into(),
             sha256: details.sha256,
             import_id: details.import_id,
         }
@@ -110,7 +118,7 @@ pub fn lock_imports(db: &mut Db) -> Result<(), DbError> {
 /// # Errors
 /// What the database says.
 pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BTreeMap<AttemptName, Telling>, DbError> {
-    type Row = (String, i64, (i64, i32, i64, i64, Vec<u8>, i32, i32, i32, String));
+    type Row = (String, i64, (i64, i32, i64, i64, Vec<u8>, i32, i32, i32, String, i16, i64));
     let mut known = BTreeMap::new();
     for source_ids in source_ids.chunks(8_192) {
         let rows: Vec<Row> = on_db!(db, c => job::table
@@ -118,14 +126,34 @@ pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BT
             .filter(job::cluster_id.eq(cluster).and(job::source_id.eq_any(source_ids)))
             .order((job::id, allocation::revision))
             .select((job::source_id, job::start_us, (job::id, allocation::revision, allocation::start_us, allocation::end_us,
-                allocation::sha256, allocation::node_id, allocation::sku_id, allocation::fact_set_id, allocation::placements)))
+                allocation::sha256, allocation::node_id, allocation::sku_id, allocation::fact_set_id, allocation::placements,
+                allocation::provisional, allocation::import_id)))
             .load(c))?;
-        for (source_id, attempt_start, (job, revision, start, end, sha256, node, sku, facts, placements)) in rows {
+        for (
+            source_id,
+            attempt_start,
+            (job, revision, start, end, sha256, node, sku, facts, placements, provisional, import_id),
+        ) in rows
+        {
             let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(end))
                 .ok_or_else(|| DbError::Inconsistent(format!("allocation of job {job} ends before it begins")))?;
             let name = AttemptName { source_id, start: Instant::from_micros(attempt_start) };
             let (node, sku, facts) = (NodeId(node), SkuId(sku), FactSetId(facts));
-            known.insert(name, Telling { job: JobId(job), revision, interval, sha256, node, sku, facts, placements });
+            known.insert(
+                name,
+                Telling {
+                    job: JobId(job),
+                    revision,
+                    interval,
+                    sha256,
+                    node,
+                    sku,
+                    facts,
+                    placements,
+                    provisional: provisional != 0,
+                    import_id,
+                },
+            );
         }
     }
     Ok(known)
@@ -160,7 +188,7 @@ pub fn insert_jobs(db: &mut Db, cluster: ClusterId, attempts: &[&AttemptName]) -
 /// # Errors
 /// What the database says; a revision that is held already is an error.
 pub fn insert_tellings(db: &mut Db, tellings: &[NewTelling]) -> Result<(), DbError> {
-    insert_all!(db, allocation::table, 12, tellings)
+    insert_all!(db, allocation::table, 13, tellings)
 }
 
 /// What attempts that have usage between two instants are called, with their cluster, by number.

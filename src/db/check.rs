@@ -136,7 +136,7 @@ pub fn owns_frozen_tables(db: &mut Db) -> Result<bool, DbError> {
 }
 
 /// The bulk tables have no foreign keys; each of these counts rows whose other side is missing.
-const ORPHANS: [(&str, &str); 7] = [
+const ORPHANS: [(&str, &str); 9] = [
     (
         "segments without their job",
         "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM job WHERE id = x.job_id)",
@@ -164,6 +164,15 @@ const ORPHANS: [(&str, &str); 7] = [
     (
         "charges without their closing",
         "SELECT count(*) AS count FROM charge AS x WHERE NOT EXISTS (SELECT 1 FROM closing WHERE id = x.closing_id)",
+    ),
+    (
+        "sealed closings whose charges are not those that were sealed",
+        "SELECT count(*) AS count FROM closing AS x WHERE x.sealed_at_us IS NOT NULL AND (x.charges <> (SELECT count(*) FROM charge WHERE closing_id = x.id)
+         OR x.charged_micros <> (SELECT coalesce(sum(amount_micros), 0) FROM charge WHERE closing_id = x.id))",
+    ),
+    (
+        "sealed closings that no period names",
+        "SELECT count(*) AS count FROM closing AS x WHERE x.sealed_at_us IS NOT NULL AND NOT EXISTS (SELECT 1 FROM period WHERE current_closing_id = x.id)",
     ),
 ];
 

@@ -138,12 +138,11 @@ impl TryFrom<Row> for Charge {
     }
 }
 
-/// Begins a closing of a period: sweeps what earlier ones left unsealed and takes the period's lease from whoever
-/// holds it, so that of two closers at once only the later can seal. Call it in a transaction.
+/// Removes what closings of a period left unsealed. Call it in a transaction that holds the period.
 ///
 /// # Errors
 /// What the database says.
-pub fn begin(db: &mut Db, closed: &Period, inputs: Inputs, actor: &str, at: Instant) -> Result<i64, DbError> {
+pub fn sweep(db: &mut Db, closed: &Period) -> Result<(), DbError> {
     let start = closed.interval.start().micros();
     let unsealed: Vec<i64> = on_db!(db, c => closing::table
         .filter(closing::period_start_us.eq(start).and(closing::sealed_at_us.is_null()))
@@ -152,6 +151,17 @@ pub fn begin(db: &mut Db, closed: &Period, inputs: Inputs, actor: &str, at: Inst
     // The closing first: this waits for a chunk that is being staged under it, whose charges are then there to sweep.
     on_db!(db, c => diesel::delete(closing::table.filter(closing::id.eq_any(&unsealed))).execute(c))?;
     on_db!(db, c => diesel::delete(charge::table.filter(charge::closing_id.eq_any(&unsealed))).execute(c))?;
+    Ok(())
+}
+
+/// Begins a closing of a period: sweeps what earlier ones left unsealed and takes the period's lease from whoever
+/// holds it, so that of two closers at once only the later can seal. Call it in a transaction.
+///
+/// # Errors
+/// What the database says.
+pub fn begin(db: &mut Db, closed: &Period, inputs: Inputs, actor: &str, at: Instant) -> Result<i64, DbError> {
+    let start = closed.interval.start().micros();
+    sweep(db, closed)?;
     let sealed: Option<i32> = on_db!(db, c => closing::table
         .filter(closing::period_start_us.eq(start))
         .select(diesel::dsl::max(closing::version))
@@ -220,11 +230,14 @@ pub fn seal(
     Ok(())
 }
 
-/// How many charges a closing has staged.
+/// How many charges a closing has staged. None is added or removed until the transaction ends.
 ///
 /// # Errors
 /// What the database says.
 pub fn staged(db: &mut Db, closing_id: i64) -> Result<i64, DbError> {
+    if let Db::Pg(c) = db {
+        closing::table.find(closing_id).select(closing::id).for_update().first::<i64>(c).optional()?;
+    }
     Ok(on_db!(db, c => charge::table.filter(charge::closing_id.eq(closing_id)).count().get_result(c))?)
 }
 

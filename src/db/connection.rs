@@ -47,7 +47,10 @@ impl Database {
     pub fn parse(url: &str) -> Result<Database, DbError> {
         match url.split_once("://") {
             Some(("sqlite", path)) if !path.is_empty() => Ok(Database::Lite(PathBuf::from(path))),
-            Some(("postgres" | "postgresql", _)) => Ok(Database::Pg(url.to_owned())),
+            Some(("postgres" | "postgresql", rest)) if is_escaped(rest) => Ok(Database::Pg(url.to_owned())),
+            Some(("postgres" | "postgresql", _)) => Err(DbError::Address(
+                "user or password in the database address hold a character that must be escaped: % as %25, / as %2F, ? as %3F, @ as %40".into(),
+            )),
             _ => Err(DbError::Address(
                 "the database address must look like sqlite:///path/to/file.db or postgres://user@host/name".into(),
             )),
@@ -132,6 +135,15 @@ fn require_file(path: &Path) -> Result<(), DbError> {
     }
 }
 
+/// Whether the address can be read in one way only. Checked here, because the library would print what it cannot read,
+/// passwords too.
+fn is_escaped(rest: &str) -> bool {
+    let authority = rest.split(['/', '?']).next().unwrap_or("");
+    let place = rest.get(authority.len()..).unwrap_or("");
+    let is_hex = |after: &str| after.get(..2).is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    authority.split('%').skip(1).all(is_hex) && authority.matches('@').count() <= 1 && !place.contains('@')
+}
+
 /// `postgres://user:secret@host/name` with the secret as stars. In doubt it hides too much.
 fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "postgres://…".into() };
@@ -144,7 +156,7 @@ fn masked(url: &str) -> String {
     };
     let parameters = match parameters {
         "" => String::new(),
-        secret if secret.contains("pass") => "?…".into(),
+        secret if secret.to_ascii_lowercase().contains("pass") => "?…".into(),
         plain => format!("?{plain}"),
     };
     format!("{scheme}://{user}{host}{parameters}")
@@ -236,6 +248,10 @@ mod tests {
         assert_eq!(shown("postgres://u:s3c@h:5/x"), "postgres://u:***@h:5/x");
         assert_eq!(shown("postgres://u@h/x?sslmode=require"), "postgres://u@h/x?sslmode=require");
         assert_eq!(shown("postgres:///x?user=u&password=s3c"), "postgres:///x?…");
-        assert_eq!(shown("postgres://u:s?3@c@h/x"), "postgres://u:***@h/x");
+        assert_eq!(shown("postgres:///x?Password=s3c"), "postgres:///x?…");
+        for bad in ["postgres://u:s%zz@h/x", "postgres://u:s/c@h/x", "postgres://u:s?c@h/x", "postgres://u:s@c@h/x"] {
+            let message = Database::parse(bad).unwrap_err().to_string();
+            assert!(message.contains("must be escaped") && !message.contains(bad), "{message}");
+        }
     }
 }

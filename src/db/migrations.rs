@@ -1,7 +1,7 @@
 //! The schema: bringing a database to it, taking it back, and refusing to work on another.
 
 use diesel::migration::MigrationSource;
-use diesel::{QueryableByName, RunQueryDsl};
+use diesel::{OptionalExtension, QueryableByName, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
 use crate::{Db, DbError, on_db};
@@ -29,10 +29,17 @@ pub fn run(db: &mut Db) -> Result<Vec<String>, DbError> {
     if matches!(standing(db)?, Standing::Newer(_)) {
         return require_current(db).map(|()| Vec::new());
     }
+    // One at a time: two would make the same tables.
+    if let Db::Pg(_) = db {
+        db.execute("SELECT pg_advisory_lock(hashtext('gpuledger migrate'))")?;
+    }
     let source = source(db);
-    let versions =
-        on_db!(db, connection => connection.run_pending_migrations(source)).map_err(|error| failed(&*error))?;
-    Ok(versions.into_iter().map(|version| version.to_string()).collect())
+    let versions = on_db!(db, connection => connection.run_pending_migrations(source)).map_err(|error| failed(&*error));
+    let versions = versions.map(|versions| versions.into_iter().map(|version| version.to_string()).collect());
+    if let Db::Pg(_) = db {
+        db.execute("SELECT pg_advisory_unlock(hashtext('gpuledger migrate'))")?;
+    }
+    versions
 }
 
 /// Takes the schema back to nothing. For tests: there is no command for it.
@@ -101,16 +108,24 @@ fn names<B: diesel::backend::Backend>(source: &EmbeddedMigrations) -> Result<Vec
 /// alter what is frozen.
 ///
 /// # Errors
-/// What the database says; also where the role's name is not a plain identifier.
+/// What the database says; [`DbError::Address`] where there is no such role.
 pub fn grant_service_role(db: &mut Db, role: &str) -> Result<(), DbError> {
-    let plain = !role.is_empty() && role.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if !plain {
-        return Err(DbError::Address(format!("“{role}” is not a plain role name: letters, digits and _")));
+    #[derive(QueryableByName)]
+    struct Quoted {
+        #[diesel(sql_type = diesel::sql_types::Text)]
+        quoted: String,
     }
     match db {
         Db::Lite(_) => Err(DbError::Address("SQLite has no roles; protect the file with its permissions".into())),
-        Db::Pg(_) => {
-            db.execute(&include_str!("../../migrations/postgres/service_role.sql").replace("SERVICE_ROLE", role))
+        Db::Pg(connection) => {
+            // A role that exists, by its exact name: PUBLIC and the like are none.
+            let sql = "SELECT quote_ident(rolname) AS quoted FROM pg_roles WHERE rolname = $1";
+            let found: Option<Quoted> =
+                diesel::sql_query(sql).bind::<diesel::sql_types::Text, _>(role).get_result(connection).optional()?;
+            let missing = || DbError::Address(format!("there is no role {role:?}; make it with CREATE ROLE first"));
+            let quoted = found.ok_or_else(missing)?.quoted;
+            let grants = include_str!("../../migrations/postgres/service_role.sql");
+            db.execute(&grants.replace("SERVICE_ROLE", &quoted))
         }
     }
 }

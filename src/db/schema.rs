@@ -170,6 +170,7 @@ diesel::table! {
         submit_us -> Nullable<BigInt>,
         placements -> Text,
         end_state -> Text,
+        provisional -> SmallInt,
         sha256 -> Binary,
         import_id -> BigInt,
     }
@@ -338,6 +339,7 @@ diesel::table! {
         currency -> Text,
         credit_rate -> Text,
         currency_hundredths -> BigInt,
+        compared_closing_id -> BigInt,
     }
 }
 

@@ -64,6 +64,8 @@ pub struct IssuedStatement {
     pub sums: StoredSums,
     /// The currency beside credits and what a credit is worth; `None` where the period has none.
     pub credit_rate: Option<(String, Rate)>,
+    /// The closing of the month before, as it was when this was issued: what it is compared with.
+    pub compared_closing: Option<i64>,
 }
 
 /// A line of an issued statement.
@@ -114,6 +116,7 @@ struct Row {
     currency: String,
     credit_rate: String,
     currency_hundredths: i64,
+    compared_closing_id: i64,
 }
 
 #[derive(Clone, Debug, Queryable, Insertable)]
@@ -180,6 +183,7 @@ pub fn insert(db: &mut Db, issued: &IssuedStatement, lines: &[IssuedLine]) -> Re
         currency,
         credit_rate,
         currency_hundredths: hundredths(sums.currency_amount.unwrap_or_default())?,
+        compared_closing_id: issued.compared_closing.unwrap_or(0),
     };
     on_db!(db, c => diesel::insert_into(statement::table).values(&row).execute(c))?;
     let lines = (1..).zip(lines).map(|(number, line)| line_row(id, number, line)).collect::<Result<Vec<_>, _>>()?;
@@ -244,6 +248,7 @@ impl TryFrom<Row> for IssuedStatement {
                 currency_amount: credit_rate.as_ref().map(|_| Printed(row.currency_hundredths.into())),
             },
             credit_rate,
+            compared_closing: (row.compared_closing_id != 0).then_some(row.compared_closing_id),
         })
     }
 }

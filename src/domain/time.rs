@@ -53,6 +53,9 @@ impl Instant {
         let parsed: jiff::Timestamp = text.parse().map_err(|_| {
             format!("“{text}” is not an instant; write it like 2017-10-01T00:00:00Z, with Z or an offset")
         })?;
+        if parsed.subsec_nanosecond() % 1_000 != 0 {
+            return Err(format!("“{text}” is finer than a microsecond, which cannot be held exactly"));
+        }
         Instant(parsed.as_microsecond())
             .plus_micros(if leap { SECOND_US } else { 0 })
             .ok_or_else(|| format!("“{text}” lies outside the calendar"))
@@ -284,6 +287,7 @@ mod tests {
     fn an_instant_without_an_offset_is_refused() {
         assert!(Instant::parse("2017-10-01T00:00:00").is_err());
         assert!(Instant::parse("01/04/2025").is_err());
+        assert!(Instant::parse("2017-10-01T00:00:00.0000001Z").is_err());
     }
 
     proptest! {

@@ -321,7 +321,7 @@ fn change_texts(change: &ChangeFromLastMonth, month: Month) -> ChangeTexts {
             ChangeTexts::Sentence(format!("No charges in {}: all of this month is new.", before.name()))
         }
         ChangeFromLastMonth::NotClosed => ChangeTexts::Sentence(format!(
-            "{} {} is not closed, so there is nothing to compare with.",
+            "{} {} was not closed when this was issued, so there is nothing to compare with.",
             before.name(),
             before.year()
         )),
@@ -435,7 +435,7 @@ pub fn render(db: &mut Db, config: &Config, month: Month, out: &Path, now: Insta
         write(assets.join(name), bytes)?;
     }
     for view in &period.statements {
-        let details = statements::details(db, &config.calendar, view)?;
+        let details = statements::details(db, view)?;
         let number = &view.head.number;
         write(
             out.join(Links::Files.statement(number)),

@@ -160,7 +160,9 @@ fn lines(view: &StatementView) -> Result<String, AppError> {
 
 fn change(change: &ChangeFromLastMonth) -> String {
     match change {
-        ChangeFromLastMonth::NotClosed => "Last month is not closed, so there is nothing to compare with.\n".into(),
+        ChangeFromLastMonth::NotClosed => {
+            "Last month was not closed when this was issued, so there is nothing to compare with.\n".into()
+        }
         ChangeFromLastMonth::NoChargesThen => "The team had no charges last month.\n".into(),
         ChangeFromLastMonth::Drivers(change) => {
             let mut table = Table::new(&["change from last month", ""]);

@@ -14,6 +14,8 @@ use crate::diagnostics::Diagnostics;
 pub enum JobField {
     /// The scheduler's own id of the attempt's job.
     Id,
+    /// Which part of a job that holds several kinds of GPUs at once.
+    Component,
     /// The cluster.
     Cluster,
     /// The pool.
@@ -53,10 +55,11 @@ pub enum JobField {
 }
 
 impl JobField {
-    const WORDS: &'static str = "id, cluster, pool, sku, start, end, duration, submit, gpus, user, account, partition, qos, namespace, name, end_state, nodes, gpus_per_node or label.KEY";
+    const WORDS: &'static str = "id, component, cluster, pool, sku, start, end, duration, submit, gpus, user, account, partition, qos, namespace, name, end_state, nodes, gpus_per_node or label.KEY";
 
-    const NAMED: [(&'static str, JobField); 18] = [
+    const NAMED: [(&'static str, JobField); 19] = [
         ("id", JobField::Id),
+        ("component", JobField::Component),
         ("cluster", JobField::Cluster),
         ("pool", JobField::Pool),
         ("sku", JobField::Sku),
@@ -130,6 +133,8 @@ pub struct Mapping {
     pub duration_unit_us: i64,
     /// What stands between columns.
     pub delimiter: u8,
+    /// Whether `"` quotes text that holds the delimiter.
+    pub quotes: bool,
 }
 
 impl Mapping {
@@ -187,6 +192,7 @@ struct TimeEntry {
 #[serde(deny_unknown_fields)]
 struct CsvEntry {
     delimiter: Option<Spanned<String>>,
+    quote: Option<Spanned<String>>,
 }
 
 /// Reads a mapping file.
@@ -228,8 +234,18 @@ pub fn parse(source: &SourceText) -> Result<Mapping, Diagnostics> {
             _ => Err(format!("{text:?} is not one character; write \",\", \";\", \"|\" or \"\\t\"")),
         }),
     };
+    let quotes = match file.csv.as_ref().and_then(|csv| csv.quote.as_ref()) {
+        // Programs that write | or tabs quote nothing: a " is a letter like any other.
+        None => Some(!matches!(delimiter, Some(b'|' | b'\t'))),
+        Some(text) => wrong.check(source, "csv.quote", text, |text| match text {
+            "\"" => Ok(true),
+            "none" => Ok(false),
+            other => Err(format!("{other:?} is unknown; write \"none\", or \"\\\"\" for double quotes")),
+        }),
+    };
     wrong.clone().into_result()?;
-    let (Some(time_format), Some(duration_unit_us), Some(delimiter)) = (time_format, duration_unit_us, delimiter)
+    let (Some(time_format), Some(duration_unit_us), Some(delimiter), Some(quotes)) =
+        (time_format, duration_unit_us, delimiter, quotes)
     else {
         return Err(wrong);
     };
@@ -240,6 +256,7 @@ pub fn parse(source: &SourceText) -> Result<Mapping, Diagnostics> {
         zone: zone.map(|zone| zone.get_ref().clone()),
         duration_unit_us,
         delimiter,
+        quotes,
     })
 }
 
@@ -343,7 +360,12 @@ fn check_fields(
             JobField::Gpus | JobField::GpusPerNode => {
                 text.parse::<u32>().map(|_| ()).map_err(|_| format!("“{text}” is no whole number"))
             }
-            JobField::Id | JobField::Start | JobField::End | JobField::Duration | JobField::Submit => {
+            JobField::Id
+            | JobField::Component
+            | JobField::Start
+            | JobField::End
+            | JobField::Duration
+            | JobField::Submit => {
                 Err(format!("{} differs from line to line; name its column in [columns]", name.get_ref()))
             }
             _ => checked_fact(text).map(|_| ()),

@@ -293,10 +293,11 @@ pub fn dearer_slices(book: &PriceBook) -> Option<(SkuCode, String)> {
         .collect();
     let models: BTreeSet<String> =
         book.skus().filter(|sku| !sku.is_full()).map(|sku| sku.gpu_model().to_owned()).collect();
+    let mut seen = BTreeSet::new();
     for pool in &pools {
         for (model, class) in models.iter().flat_map(|model| ServiceClass::ALL.map(|class| (model, class))) {
             for at in &instants {
-                let found = dearer_slices_at(book, model, pool, class, *at);
+                let found = dearer_slices_at(book, model, pool, class, *at, &mut seen);
                 if found.is_some() {
                     return found;
                 }
@@ -312,6 +313,7 @@ fn dearer_slices_at(
     pool: &PoolName,
     class: ServiceClass,
     at: Instant,
+    seen: &mut BTreeSet<(SkuCode, Vec<Fraction>)>,
 ) -> Option<(SkuCode, String)> {
     let full = Sku { code: SkuCode::full(model), slices: SkuSlices::FULL };
     let full = book.terms(&full, pool, class, at).ok()?;
@@ -324,6 +326,11 @@ fn dearer_slices_at(
             Some((sku.code, sku.slices, price))
         })
         .collect();
+    // Most prices of a GPU are the same at most instants and in most pools.
+    let prices = [full.rate.fraction()].into_iter().chain(slices.iter().map(|(_, _, price)| *price)).collect();
+    if !seen.insert((SkuCode::full(model), prices)) {
+        return None;
+    }
     let (cost, layout) = dearest_layout(&slices)?;
     if cost <= full.rate.fraction() {
         return None;

@@ -16,15 +16,23 @@ pub(super) fn expand(list: &str) -> Result<Vec<String>, String> {
                 let (ranges, suffix) =
                     rest.split_once(']').ok_or_else(|| format!("“{item}” has no closing bracket"))?;
                 for range in ranges.split(',') {
-                    for number in numbers(range)? {
-                        names.push(format!("{prefix}{number}{suffix}"));
+                    let numbers = numbers(range)?;
+                    // Before they are written out: a few letters may stand for millions.
+                    if names.len() + numbers.len() > NODES_MAX {
+                        return Err(format!("it names more than {NODES_MAX} nodes"));
                     }
+                    names.extend(numbers.into_iter().map(|number| format!("{prefix}{number}{suffix}")));
                 }
             }
         }
         if names.len() > NODES_MAX {
             return Err(format!("it names more than {NODES_MAX} nodes"));
         }
+    }
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort_unstable();
+    if let Some([twice, _]) = sorted.array_windows().find(|[a, b]| a == b) {
+        return Err(format!("{twice:?} is named twice"));
     }
     match names.iter().find(|name| gpuledger_domain::ids::ClusterName::parse(name).is_err()) {
         Some(name) => Err(format!("{name:?} is no name of a node")),
@@ -56,7 +64,9 @@ fn items(list: &str) -> Result<Vec<&str>, String> {
 fn numbers(range: &str) -> Result<Vec<String>, String> {
     let wrong = || format!("“{range}” is no range of numbers");
     let (first, last) = range.split_once('-').unwrap_or((range, range));
-    let parse = |text: &str| text.parse::<usize>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let parse = |text: &str| {
+        text.parse::<usize>().ok().filter(|_| text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit()))
+    };
     let (from, to) = parse(first).zip(parse(last)).ok_or_else(wrong)?;
     if from > to || to - from > NODES_MAX {
         return Err(wrong());
@@ -78,8 +88,10 @@ mod tests {
         );
         assert_eq!(expand("n[9-11]-ib").unwrap(), ["n9-ib", "n10-ib", "n11-ib"]);
         assert_eq!(expand("").unwrap(), Vec::<String>::new());
-        for bad in ["n[1-", "n]1[", "n[a-b]", "n[3-1]", "n[1-99999999]", "n[[1]]", "=x"] {
+        for bad in ["n[1-", "n]1[", "n[a-b]", "n[3-1]", "n[1-99999999]", "n[[1]]", "=x", "n1,n1", "n[1-3,2]"] {
             assert!(expand(bad).is_err(), "{bad}");
         }
+        assert!(expand(&format!("n[{}1]", "0".repeat(70_000))).is_err());
+        assert!(expand(&format!("n[{}0]", "0-9999,".repeat(20_000))).is_err());
     }
 }

@@ -17,6 +17,9 @@ use super::time_text::{InstantReader, scaled_decimal};
 use crate::error::AppError;
 use crate::files::mapping::{JobField, Mapping};
 
+/// Most GPUs one job may hold: as many as the largest cluster that the product is made for.
+const GPUS_MAX: i32 = 100_000;
+
 /// How a line says which job it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobIdentity {
@@ -108,7 +111,11 @@ impl JobListReader {
         let first_end = start.iter().position(|byte| *byte == b'\n');
         let crlf = first_end.is_some_and(|end| end > 0 && start.get(end - 1) == Some(&b'\r'));
         let inner = LineGuard { inner: bytes, since_line: Rc::clone(&since_line) };
-        let mut reader = csv::ReaderBuilder::new().delimiter(mapping.delimiter).trim(csv::Trim::All).from_reader(inner);
+        let mut reader = csv::ReaderBuilder::new()
+            .delimiter(mapping.delimiter)
+            .quoting(mapping.quotes)
+            .trim(csv::Trim::All)
+            .from_reader(inner);
         let headings =
             reader.headers().map_err(|error| AppError::file(&file.name, format!("line 1: no heading: {error}")))?;
         let mut columns = BTreeMap::new();
@@ -121,6 +128,12 @@ impl JobListReader {
                     format!("line 1: there is no column “{name}”, which the mapping names; found {}", found.join(", ")),
                 )
             })?;
+            if headings.iter().filter(|heading| wanted(heading)).count() > 1 {
+                return Err(AppError::file(
+                    &file.name,
+                    format!("line 1: there are several columns “{name}”; name each differently"),
+                ));
+            }
             columns.insert(field.clone(), (index, name.clone()));
         }
         let layout = Layout {
@@ -167,6 +180,15 @@ impl Iterator for JobListReader {
             Ok(true) => {
                 self.since_line.set(0);
                 let line = self.record.position().map_or(0, csv::Position::line) + self.lines_missed;
+                if self.record.iter().any(|cell| cell.contains(['\n', '\r'])) {
+                    let last = self.reader.position().line().saturating_sub(1) + self.lines_missed;
+                    return refused(
+                        line,
+                        format!(
+                            "it runs on to line {last}, none of which was imported: a quote is not closed. Quote text rightly, or read the file with [csv] quote = \"none\""
+                        ),
+                    );
+                }
                 Some(
                     self.layout
                         .job(&self.record)
@@ -230,6 +252,12 @@ impl Layout {
         let pool = self.field(record, &JobField::Pool, PoolName::parse)?;
         let placements = self.placements(record)?;
         let gpus: i32 = placements.iter().map(|(_, count)| *count).fold(0, i32::saturating_add);
+        if gpus > GPUS_MAX {
+            return Err((
+                "gpus".into(),
+                format!("{gpus} GPUs are more than any cluster has ({GPUS_MAX}); correct the line"),
+            ));
+        }
         let held = if gpus == 0 { Held::Never } else { self.held(record)? };
         // A job without GPUs needs no SKU.
         let unnamed =
@@ -254,11 +282,12 @@ impl Layout {
         let end_state = fact(&JobField::EndState)?;
         // An id is never cut: two jobs must not become one.
         let id = self.field(record, &JobField::Id, |text| checked_fact(text).map(str::to_owned))?;
+        let component = self.field(record, &JobField::Component, |text| checked_fact(text).map(str::to_owned))?;
         let identity = if self.columns.contains_key(&JobField::Id) {
             if id.is_empty() {
                 return Err(("id".into(), "it is empty; a list with an id column needs one in each line".into()));
             }
-            JobIdentity::Id(id)
+            JobIdentity::Id(if component.is_empty() { id } else { format!("{id}+{component}") })
         } else {
             JobIdentity::Row(self.row_hash(record))
         };
@@ -295,7 +324,7 @@ impl Layout {
 
     fn placements(&self, record: &csv::StringRecord) -> Result<Vec<(String, i32)>, Wrong> {
         let count = |text: &str| match text.parse::<i32>() {
-            Ok(count) if (0..=1_000_000).contains(&count) => Ok(count),
+            Ok(count) if (0..=GPUS_MAX).contains(&count) => Ok(count),
             _ => Err(format!("“{text}” is no count of GPUs")),
         };
         let optional = |text: &str| if text.is_empty() { Ok(None) } else { count(text).map(Some) };

@@ -37,6 +37,9 @@ impl InputFile {
         if metadata.is_dir() {
             return Err(AppError::file(path, "it is a folder; name a file in it"));
         }
+        if !metadata.is_file() {
+            return Err(AppError::file(path, "it is no plain file; import - to read from a pipe"));
+        }
         Ok(InputFile { name: path.to_owned(), file, size_bytes: metadata.len() })
     }
 
@@ -56,6 +59,9 @@ impl InputFile {
     /// `read` counts packed bytes as they are taken, for a progress bar.
     pub(super) fn bytes(&self, read: &Rc<Cell<u64>>) -> Result<Box<dyn Read>, AppError> {
         let wrong = |error: std::io::Error| AppError::file(&self.name, error);
+        if self.file.metadata().map_err(wrong)?.len() != self.size_bytes {
+            return Err(AppError::file(&self.name, "it changes while it is read; import it when it is written"));
+        }
         let mut file = self.file.try_clone().map_err(wrong)?;
         let mut magic = [0; 4];
         file.rewind().map_err(wrong)?;

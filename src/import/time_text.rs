@@ -28,8 +28,8 @@ impl InstantReader {
     pub(super) fn read(&self, text: &str) -> Result<Instant, String> {
         match &self.format {
             TimeFormat::Rfc3339 => Instant::parse(text),
-            TimeFormat::UnixSeconds => scaled_decimal(text, SECOND_US).map(Instant::from_micros).and_then(in_calendar),
-            TimeFormat::UnixMilliseconds => scaled_decimal(text, 1_000).map(Instant::from_micros).and_then(in_calendar),
+            TimeFormat::UnixSeconds => scaled_decimal(text, SECOND_US).and_then(in_calendar),
+            TimeFormat::UnixMilliseconds => scaled_decimal(text, 1_000).and_then(in_calendar),
             TimeFormat::Pattern(pattern) => self.by_pattern(text, pattern),
         }
     }
@@ -59,8 +59,11 @@ impl InstantReader {
     }
 }
 
-fn in_calendar(instant: Instant) -> Result<Instant, String> {
-    instant.plus_micros(0).ok_or_else(|| "it lies outside the calendar".to_owned())
+fn in_calendar(micros: i64) -> Result<Instant, String> {
+    if micros == 0 {
+        return Err("it is 0, which sources write for “unknown”; leave the cell empty".to_owned());
+    }
+    Instant::from_micros(micros).plus_micros(0).ok_or_else(|| "it lies outside the calendar".to_owned())
 }
 
 /// Reads a decimal number of a unit, exactly, as microseconds.
@@ -121,5 +124,6 @@ mod tests {
         assert_eq!(reader.read("2025-01-01T01:00:00+0100").unwrap().to_string(), "2025-01-01T00:00:00Z");
         let reader = InstantReader::new(&TimeFormat::UnixSeconds, None);
         assert_eq!(reader.read("1483228800").unwrap().to_string(), "2017-01-01T00:00:00Z");
+        assert!(reader.read("0").unwrap_err().contains("unknown"));
     }
 }

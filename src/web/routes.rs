@@ -1,6 +1,8 @@
 //! Every address, on one page.
 
-use actix_web::web::{ServiceConfig, get};
+use actix_web::guard::{Any, Get, Head};
+use actix_web::web::{ServiceConfig, route};
+use actix_web::{FromRequest, Handler, Responder, Route};
 
 use super::pages;
 
@@ -13,10 +15,20 @@ use super::pages;
 /// | `/static/{name}` | style and font |
 pub(super) fn all(service: &mut ServiceConfig) {
     service
-        .route("/", get().to(pages::home))
-        .route("/statements", get().to(pages::list))
-        .route("/statements/{number}.csv", get().to(pages::statement_csv))
-        .route("/statements/{number}", get().to(pages::statement))
-        .route("/static/{name}", get().to(pages::asset))
-        .default_service(get().to(pages::nothing_here));
+        .route("/", read(pages::home))
+        .route("/statements", read(pages::list))
+        .route("/statements/{number}.csv", read(pages::statement_csv))
+        .route("/statements/{number}", read(pages::statement))
+        .route("/static/{name}", read(pages::asset))
+        .default_service(read(pages::nothing_here));
+}
+
+/// A page that may be read, and does nothing else.
+fn read<F, Args>(handler: F) -> Route
+where
+    F: Handler<Args>,
+    Args: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    route().guard(Any(Get()).or(Head())).to(handler)
 }

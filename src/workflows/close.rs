@@ -47,11 +47,14 @@ pub fn close(
         return Err(AppError::Refused(format!("{month} is not over: it ends at {}", period.interval.end())));
     }
     for _ in 0..ATTEMPTS_MAX {
-        if period::find(db, month)?.and_then(|state| state.closing).is_some() {
+        if db.transaction(|db| closed_before(db, &period))? {
             return Ok(Closed::Before);
         }
         let books = Books::in_force(db, calendar)?;
-        let priced = price_period(db, calendar, &period, &books)?;
+        let priced = match price_period(db, calendar, &period, &books) {
+            Err(AppError::Changed(_)) => continue,
+            priced => priced?,
+        };
         refuse_unpriced(&priced)?;
         if priced.charges.is_empty() {
             return Err(AppError::Refused(format!(
@@ -59,7 +62,7 @@ pub fn close(
             )));
         }
         let views = drafts(&priced, &books)?;
-        let closing_id = stage(db, &priced, &books, actor, clock())?;
+        let Some(closing_id) = stage(db, &priced, &books, actor, clock())? else { continue };
         match db.transaction(|db| seal(db, &priced, &books, closing_id, &views, actor, clock()))? {
             Sealed::Done => {
                 tracing::info!(%month, closing_id, statements = views.len(), charges = priced.charges.len(), "closed");
@@ -106,22 +109,36 @@ fn unpriced_text(priced: &PricedPeriod, unpriced: &UnpricedUsage) -> Result<Stri
     ))
 }
 
-fn stage(db: &mut Db, priced: &PricedPeriod, books: &Books, actor: &str, at: Instant) -> Result<i64, AppError> {
+/// Stages the charges; `None` if the month was closed meanwhile.
+fn stage(db: &mut Db, priced: &PricedPeriod, books: &Books, actor: &str, at: Instant) -> Result<Option<i64>, AppError> {
     let [teams, prices, rules] = books.versions;
     let inputs = Inputs { usage: priced.usage_version, teams, prices, rules };
-    let closing_id = db.transaction(|db| -> Result<i64, AppError> {
+    let begun = db.transaction(|db| -> Result<Option<i64>, AppError> {
         period::ensure(db, &priced.period)?;
-        // The period before its closings, as everywhere.
-        period::find_locked(db, priced.period.month)?;
-        Ok(closing::begin(db, &priced.period, inputs, actor, at)?)
+        if closed_before(db, &priced.period)? {
+            return Ok(None);
+        }
+        Ok(Some(closing::begin(db, &priced.period, inputs, actor, at)?))
     })?;
+    let Some(closing_id) = begun else { return Ok(None) };
     let mut first = 1;
     for charges in priced.charges.chunks(CHUNK_CHARGES) {
         // A closing that was swept meanwhile stages no more; its seal will find that another took over.
         db.transaction(|db| closing::stage(db, closing_id, first, charges))?;
         first += i64::try_from(charges.len()).map_err(|_| Overflow)?;
     }
-    Ok(closing_id)
+    Ok(Some(closing_id))
+}
+
+/// Whether the period is closed, which is then so until the transaction ends. What others left behind is swept.
+fn closed_before(db: &mut Db, period: &Period) -> Result<bool, AppError> {
+    // The period before its closings, as everywhere.
+    let state = period::find_locked(db, period.month)?;
+    let closed = state.is_some_and(|state| state.closing.is_some());
+    if closed {
+        closing::sweep(db, period)?;
+    }
+    Ok(closed)
 }
 
 enum Sealed {
@@ -155,7 +172,9 @@ fn seal(
     if closing::staged(db, closing_id)? != count {
         return Ok(Sealed::TakenOver);
     }
-    issue(db, period, closing_id, views)?;
+    // Compared with the month before as it is now, so that closing that month later changes nothing here.
+    let compared = period::find(db, period.month.previous())?.and_then(|state| state.closing);
+    issue(db, period, closing_id, compared, views)?;
     let exact = Fraction::sum(views.iter().map(|view| view.head.sums.exact))?;
     let charged: i64 =
         views.iter().try_fold(0i64, |sum, view| sum.checked_add(view.head.sums.charged_micros)).ok_or(Overflow)?;
@@ -167,7 +186,13 @@ fn seal(
 }
 
 /// Numbers the statements and stores them. A year's numbers have no gap: a transaction that fails gives them back.
-fn issue(db: &mut Db, period: &Period, closing_id: i64, views: &[StatementView]) -> Result<(), AppError> {
+fn issue(
+    db: &mut Db,
+    period: &Period,
+    closing_id: i64,
+    compared_closing: Option<i64>,
+    views: &[StatementView],
+) -> Result<(), AppError> {
     let year = period.month.year();
     let count = i32::try_from(views.len()).map_err(|_| Overflow)?;
     let first = closing::take_statement_numbers(db, year, count)?;
@@ -176,6 +201,7 @@ fn issue(db: &mut Db, period: &Period, closing_id: i64, views: &[StatementView])
         head.closing_id = closing_id;
         head.number = format!("ST-{}-{number:04}", period.month);
         head.version = 1;
+        head.compared_closing = compared_closing;
         statement::insert(db, &head, &view.lines)?;
     }
     Ok(())

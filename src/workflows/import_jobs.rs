@@ -7,7 +7,7 @@
 mod store;
 
 use gpuledger_db::import_log::{self, ImportCounts};
-use gpuledger_db::{Db, audit};
+use gpuledger_db::{Db, audit, catalogue};
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::time::Instant;
 
@@ -76,7 +76,11 @@ pub fn import_jobs(
     }
     let ordinals = first_pass(file, ask, watcher)?;
     let imported = if ask.strict {
-        db.transaction(|db| second_pass(db, calendar, file, ask, watcher, ordinals, now))?
+        db.transaction(|db| {
+            // So long a transaction marks days while catalogues could change: it waits its turn with them.
+            catalogue::hold(db, catalogue::Hold::ToUse)?;
+            second_pass(db, calendar, file, ask, watcher, ordinals, now)
+        })?
     } else {
         second_pass(db, calendar, file, ask, watcher, ordinals, now)?
     };
@@ -132,32 +136,31 @@ fn second_pass(
     let mut reader = JobListReader::open(file, ask.mapping)?;
     let mut chunk = Vec::with_capacity(CHUNK_LINES);
     let mut wrong = Diagnostics::default();
+    let mut refused: Vec<RefusedLine> = Vec::new();
     let mut end = false;
     while !end {
-        let mut refused = Vec::new();
         match reader.next() {
             Some(Ok(record)) => chunk.push(record),
             Some(Err(line)) => refused.push(line),
             None => end = true,
         }
-        if chunk.len() == CHUNK_LINES || end {
-            let decided = import.take_chunk(db, &chunk)?;
-            counts.lines += i64::try_from(chunk.len()).unwrap_or(0);
-            counts.added += decided.added;
-            counts.known += decided.known;
-            counts.revised += decided.revised;
-            counts.without_gpu_time += decided.without_gpu_time;
-            counts.running += decided.running;
-            counts.refused += i64::try_from(decided.refused.len()).unwrap_or(0);
-            decided.refused.iter().for_each(|line| told(ask, &mut wrong, file, watcher, line));
-            chunk.clear();
-            watcher.progress(file.size_bytes + reader.bytes_read());
+        if chunk.len() + refused.len() < CHUNK_LINES && !end {
+            continue;
         }
-        for line in &refused {
-            counts.lines += 1;
-            counts.refused += 1;
-            told(ask, &mut wrong, file, watcher, line);
-        }
+        counts.lines += i64::try_from(chunk.len() + refused.len()).unwrap_or(0);
+        let decided = import.take_chunk(db, &chunk)?;
+        counts.added += decided.added;
+        counts.known += decided.known;
+        counts.revised += decided.revised;
+        counts.without_gpu_time += decided.without_gpu_time;
+        counts.running += decided.running;
+        refused.extend(decided.refused);
+        counts.refused += i64::try_from(refused.len()).unwrap_or(0);
+        refused.sort_by_key(|line| line.line);
+        refused.iter().for_each(|line| told(ask, &mut wrong, file, watcher, line));
+        refused.clear();
+        chunk.clear();
+        watcher.progress(file.size_bytes + reader.bytes_read());
     }
     wrong.into_result()?;
     db.transaction(|db| finish(db, file, ask, import_id, &counts, now))?;

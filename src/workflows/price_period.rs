@@ -115,7 +115,7 @@ pub fn price_period(
     let usages = usage::of_interval(db, period.interval)?;
     let changes = books.changes(&dimensions::memberships(db)?);
     if let Some(cut) = usages.iter().find_map(|usage| cut_inside(usage.key.slot, &changes)) {
-        return Err(AppError::Refused(format!("usage is not yet summed by the change at {cut}; try again")));
+        return Err(AppError::Changed(format!("usage is not yet summed by the change at {cut}; try again")));
     }
     let priced = price(db, books, &usages)?;
     Ok(PricedPeriod { period: *period, usage_version, charges: priced.0, unpriced: priced.1, words: priced.2 })

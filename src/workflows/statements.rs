@@ -107,7 +107,7 @@ pub enum ChangeFromLastMonth {
     Drivers(Change),
     /// Last month is closed, and the team had no charges in it.
     NoChargesThen,
-    /// Last month is not closed.
+    /// Last month was not closed when the statement was issued.
     NotClosed,
 }
 
@@ -134,8 +134,7 @@ pub fn of_period(
             (Life::Closed { at: sealed.sealed_at }, views)
         }
         None => {
-            let books = Books::in_force(db, calendar)?;
-            let priced = price_period(db, calendar, &period, &books)?;
+            let (books, priced) = priced_by_books_in_force(db, calendar, &period)?;
             let life = if now < period.interval.end() { Life::Open } else { Life::InReview };
             (life, drafts(&priced, &books)?)
         }
@@ -146,6 +145,22 @@ pub fn of_period(
     let rounding = rounding(&statements)?;
     let exact = Fraction::sum(statements.iter().map(|view| view.head.sums.exact))?;
     Ok(PeriodStatements { period, life, statements, rounding, exact })
+}
+
+/// The period by the books in force, asked again where they change meanwhile.
+fn priced_by_books_in_force(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    period: &Period,
+) -> Result<(Books, PricedPeriod), AppError> {
+    let mut attempts = 0;
+    loop {
+        let books = Books::in_force(db, calendar)?;
+        match price_period(db, calendar, period, &books) {
+            Err(AppError::Changed(_)) if attempts < 5 => attempts += 1,
+            priced => return Ok((books, priced?)),
+        }
+    }
 }
 
 fn rounding(statements: &[StatementView]) -> Result<RoundingRow, Overflow> {
@@ -202,7 +217,7 @@ pub fn by_number(db: &mut Db, number: &str) -> Result<StatementView, AppError> {
 ///
 /// # Errors
 /// The database's.
-pub fn details(db: &mut Db, calendar: &BillingCalendar, view: &StatementView) -> Result<StatementDetails, AppError> {
+pub fn details(db: &mut Db, view: &StatementView) -> Result<StatementDetails, AppError> {
     let head = &view.head;
     let words = Words::load(db)?;
     let charges = closing::charges(db, head.closing_id, head.first_charge, head.last_charge)?;
@@ -220,21 +235,14 @@ pub fn details(db: &mut Db, calendar: &BillingCalendar, view: &StatementView) ->
     let experiments = experiments.collect();
     Ok(StatementDetails {
         experiments,
-        change: change_from_last_month(db, calendar, view)?,
+        change: change_from_last_month(db, view)?,
         inputs: sealed.inputs,
         life: Life::Closed { at: sealed.sealed_at },
     })
 }
 
-fn change_from_last_month(
-    db: &mut Db,
-    calendar: &BillingCalendar,
-    view: &StatementView,
-) -> Result<ChangeFromLastMonth, AppError> {
-    let month = calendar.period_of(view.head.period_start).month;
-    let Some(closing_id) = period::find(db, month.previous())?.and_then(|state| state.closing) else {
-        return Ok(ChangeFromLastMonth::NotClosed);
-    };
+fn change_from_last_month(db: &mut Db, view: &StatementView) -> Result<ChangeFromLastMonth, AppError> {
+    let Some(closing_id) = view.head.compared_closing else { return Ok(ChangeFromLastMonth::NotClosed) };
     let then = statement::of_closing(db, closing_id)?.into_iter().find(|then| then.team == view.head.team);
     let Some(then) = then else { return Ok(ChangeFromLastMonth::NoChargesThen) };
     let before = by_sku(&statement::lines(db, &then)?)?;
@@ -339,6 +347,7 @@ fn view(
         last_charge,
         sums: stored(&made.sums, made.amount, made.currency_amount)?,
         credit_rate,
+        compared_closing: None,
     };
     let lines = made.lines.iter().map(|line| {
         let key = &line.key;

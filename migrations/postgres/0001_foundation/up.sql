@@ -157,7 +157,7 @@ CREATE TABLE row_identity (
     PRIMARY KEY (cluster_id)
 );
 
--- What a scheduler's books say of an attempt, each telling a revision. Placements: NODE=COUNT, by comma.
+-- What a scheduler's books say of an attempt, each telling a revision. Placements: NODE=COUNT, by comma. provisional: 1 where it still ran and the end is when the list was written.
 CREATE TABLE allocation (
     job_id BIGINT NOT NULL,
     revision INTEGER NOT NULL,
@@ -169,6 +169,7 @@ CREATE TABLE allocation (
     submit_us BIGINT,
     placements TEXT NOT NULL,
     end_state TEXT NOT NULL,
+    provisional SMALLINT NOT NULL,
     sha256 BYTEA NOT NULL,
     import_id BIGINT NOT NULL,
     PRIMARY KEY (job_id, revision)
@@ -315,7 +316,7 @@ CREATE TABLE statement_counter (
     PRIMARY KEY (year)
 );
 
--- Sums are exact; *_hundredths is what is printed. Fractions are numerator/denominator.
+-- Sums are exact; *_hundredths is what is printed. Fractions are numerator/denominator. compared_closing_id: the closing of the month before, as it was then; 0 for none.
 CREATE TABLE statement (
     id BIGINT NOT NULL,
     closing_id BIGINT NOT NULL,
@@ -339,6 +340,7 @@ CREATE TABLE statement (
     currency TEXT NOT NULL,
     credit_rate TEXT NOT NULL,
     currency_hundredths BIGINT NOT NULL,
+    compared_closing_id BIGINT NOT NULL,
     PRIMARY KEY (id),
     UNIQUE (closing_id, team_id),
     UNIQUE (number, version)
@@ -434,9 +436,10 @@ CREATE FUNCTION refuse_if_closing_sealed() RETURNS trigger LANGUAGE plpgsql AS $
 DECLARE
     sealed boolean;
 BEGIN
-    SELECT EXISTS (SELECT 1 FROM closing WHERE id = OLD.closing_id AND sealed_at_us IS NOT NULL) INTO sealed;
-    IF TG_OP = 'UPDATE' AND NOT sealed THEN
-        SELECT EXISTS (SELECT 1 FROM closing WHERE id = NEW.closing_id AND sealed_at_us IS NOT NULL) INTO sealed;
+    -- Locked, so that a seal waits for this transaction and this one for a seal.
+    SELECT sealed_at_us IS NOT NULL FROM closing WHERE id = OLD.closing_id FOR SHARE INTO sealed;
+    IF TG_OP = 'UPDATE' AND sealed IS NOT TRUE THEN
+        SELECT sealed_at_us IS NOT NULL FROM closing WHERE id = NEW.closing_id FOR SHARE INTO sealed;
     END IF;
     IF sealed THEN
         RAISE EXCEPTION '% of a sealed closing is frozen', TG_TABLE_NAME USING ERRCODE = 'integrity_constraint_violation';
@@ -446,9 +449,10 @@ END $$;
 
 CREATE FUNCTION refuse_rows_of_sealed_closing() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM 1 FROM closing WHERE id IN (SELECT closing_id FROM inserted) FOR SHARE;
     IF EXISTS (SELECT 1 FROM (SELECT DISTINCT closing_id FROM inserted) AS i
-               JOIN closing AS c ON c.id = i.closing_id WHERE c.sealed_at_us IS NOT NULL) THEN
-        RAISE EXCEPTION '% of a sealed closing is frozen', TG_TABLE_NAME USING ERRCODE = 'integrity_constraint_violation';
+               LEFT JOIN closing AS c ON c.id = i.closing_id WHERE c.id IS NULL OR c.sealed_at_us IS NOT NULL) THEN
+        RAISE EXCEPTION '% of a sealed closing, or of none, is frozen', TG_TABLE_NAME USING ERRCODE = 'integrity_constraint_violation';
     END IF;
     RETURN NULL;
 END $$;
@@ -471,6 +475,15 @@ BEGIN
     RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 END $$;
 
+CREATE FUNCTION refuse_if_period_closed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.current_closing_id <> 0 AND (TG_OP = 'DELETE' OR NEW.current_closing_id <> OLD.current_closing_id
+        OR NEW.start_us <> OLD.start_us OR NEW.end_us <> OLD.end_us OR NEW.name <> OLD.name) THEN
+        RAISE EXCEPTION 'a closed period is frozen' USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END $$;
+
 CREATE FUNCTION refuse_if_sealed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.sealed_at_us IS NOT NULL THEN
@@ -489,9 +502,9 @@ DECLARE
 BEGIN
     first_hour := extract(epoch FROM first_day AT TIME ZONE 'UTC')::bigint / 3600;
     end_hour := extract(epoch FROM (first_day + interval '1 month') AT TIME ZONE 'UTC')::bigint / 3600;
-    IF to_regclass(month_name) IS NULL THEN
+    IF to_regclass(format('%I.%I', current_schema(), month_name)) IS NULL THEN
         PERFORM pg_advisory_xact_lock(hashtext('make_segment_month'));
-        IF to_regclass(month_name) IS NULL THEN
+        IF to_regclass(format('%I.%I', current_schema(), month_name)) IS NULL THEN
             EXECUTE format('CREATE TABLE %I (LIKE segment, CHECK (hour >= %s AND hour < %s))', month_name, first_hour, end_hour);
             EXECUTE format('ALTER TABLE segment ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)', month_name, first_hour, end_hour);
         END IF;
@@ -512,6 +525,16 @@ CREATE TRIGGER catalogue_version_append BEFORE UPDATE OR DELETE ON catalogue_ver
 CREATE TRIGGER audit_log_append BEFORE UPDATE OR DELETE ON audit_log FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER entry_append BEFORE UPDATE OR DELETE ON entry FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER entry_line_append BEFORE UPDATE OR DELETE ON entry_line FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER period_frozen BEFORE UPDATE OR DELETE ON period FOR EACH ROW EXECUTE FUNCTION refuse_if_period_closed();
+-- Words that statements print are never changed.
+CREATE TRIGGER cluster_once BEFORE UPDATE ON cluster FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER pool_once BEFORE UPDATE ON pool FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER team_once BEFORE UPDATE ON team FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER experiment_once BEFORE UPDATE ON experiment FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER sku_once BEFORE UPDATE ON sku FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER fact_set_once BEFORE UPDATE ON fact_set FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER job_once BEFORE UPDATE ON job FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER period_truncate BEFORE TRUNCATE ON period FOR EACH STATEMENT EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER closing_truncate BEFORE TRUNCATE ON closing FOR EACH STATEMENT EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER charge_truncate BEFORE TRUNCATE ON charge FOR EACH STATEMENT EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER statement_truncate BEFORE TRUNCATE ON statement FOR EACH STATEMENT EXECUTE FUNCTION refuse_frozen();
@@ -521,3 +544,12 @@ CREATE TRIGGER catalogue_version_truncate BEFORE TRUNCATE ON catalogue_version F
 CREATE TRIGGER audit_log_truncate BEFORE TRUNCATE ON audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER entry_truncate BEFORE TRUNCATE ON entry FOR EACH STATEMENT EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER entry_line_truncate BEFORE TRUNCATE ON entry_line FOR EACH STATEMENT EXECUTE FUNCTION refuse_frozen();
+
+-- Functions look in this schema and nowhere before it: a temporary table of the same name must not stand in for a real one.
+DO $$ DECLARE
+    function_name text;
+BEGIN
+    FOREACH function_name IN ARRAY ARRAY['refuse_frozen()','refuse_if_closing_sealed()','refuse_rows_of_sealed_closing()','refuse_if_statement_sealed()','refuse_if_period_closed()','refuse_if_sealed()','make_segment_month(bigint)'] LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function_name, current_schema());
+    END LOOP;
+END $$;

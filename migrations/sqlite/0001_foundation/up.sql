@@ -157,7 +157,7 @@ CREATE TABLE row_identity (
     PRIMARY KEY (cluster_id)
 ) STRICT;
 
--- What a scheduler's books say of an attempt, each telling a revision. Placements: NODE=COUNT, by comma.
+-- What a scheduler's books say of an attempt, each telling a revision. Placements: NODE=COUNT, by comma. provisional: 1 where it still ran and the end is when the list was written.
 CREATE TABLE allocation (
     job_id INTEGER NOT NULL,
     revision INTEGER NOT NULL,
@@ -169,6 +169,7 @@ CREATE TABLE allocation (
     submit_us INTEGER,
     placements TEXT NOT NULL,
     end_state TEXT NOT NULL,
+    provisional INTEGER NOT NULL,
     sha256 BLOB NOT NULL,
     import_id INTEGER NOT NULL,
     PRIMARY KEY (job_id, revision)
@@ -315,7 +316,7 @@ CREATE TABLE statement_counter (
     PRIMARY KEY (year)
 ) STRICT;
 
--- Sums are exact; *_hundredths is what is printed. Fractions are numerator/denominator.
+-- Sums are exact; *_hundredths is what is printed. Fractions are numerator/denominator. compared_closing_id: the closing of the month before, as it was then; 0 for none.
 CREATE TABLE statement (
     id INTEGER NOT NULL,
     closing_id INTEGER NOT NULL,
@@ -339,6 +340,7 @@ CREATE TABLE statement (
     currency TEXT NOT NULL,
     credit_rate TEXT NOT NULL,
     currency_hundredths INTEGER NOT NULL,
+    compared_closing_id INTEGER NOT NULL,
     PRIMARY KEY (id),
     UNIQUE (closing_id, team_id),
     UNIQUE (number, version)
@@ -426,7 +428,7 @@ INSERT INTO experiment (id, team_id, name) VALUES (0, 0, '');
 -- Frozen means frozen: see README.md beside this folder.
 
 CREATE TRIGGER charge_insert_frozen BEFORE INSERT ON charge
-WHEN EXISTS (SELECT 1 FROM closing WHERE id = NEW.closing_id AND sealed_at_us IS NOT NULL)
+WHEN NOT EXISTS (SELECT 1 FROM closing WHERE id = NEW.closing_id AND sealed_at_us IS NULL)
 BEGIN SELECT RAISE(ABORT, 'charge of a sealed closing is frozen'); END;
 
 CREATE TRIGGER charge_update_frozen BEFORE UPDATE ON charge
@@ -438,7 +440,7 @@ WHEN EXISTS (SELECT 1 FROM closing WHERE id = OLD.closing_id AND sealed_at_us IS
 BEGIN SELECT RAISE(ABORT, 'charge of a sealed closing is frozen'); END;
 
 CREATE TRIGGER statement_insert_frozen BEFORE INSERT ON statement
-WHEN EXISTS (SELECT 1 FROM closing WHERE id = NEW.closing_id AND sealed_at_us IS NOT NULL)
+WHEN NOT EXISTS (SELECT 1 FROM closing WHERE id = NEW.closing_id AND sealed_at_us IS NULL)
 BEGIN SELECT RAISE(ABORT, 'statement of a sealed closing is frozen'); END;
 
 CREATE TRIGGER statement_update_frozen BEFORE UPDATE ON statement
@@ -448,6 +450,79 @@ BEGIN SELECT RAISE(ABORT, 'statement of a sealed closing is frozen'); END;
 CREATE TRIGGER statement_delete_frozen BEFORE DELETE ON statement
 WHEN EXISTS (SELECT 1 FROM closing WHERE id = OLD.closing_id AND sealed_at_us IS NOT NULL)
 BEGIN SELECT RAISE(ABORT, 'statement of a sealed closing is frozen'); END;
+
+CREATE TRIGGER period_insert_frozen BEFORE INSERT ON period
+WHEN EXISTS (SELECT 1 FROM period AS p WHERE p.current_closing_id <> 0
+    AND (p.start_us = NEW.start_us OR p.name = NEW.name)
+    AND (p.start_us <> NEW.start_us OR p.end_us <> NEW.end_us OR p.name <> NEW.name OR NEW.current_closing_id <> 0 OR NEW.usage_version <> 0))
+BEGIN SELECT RAISE(ABORT, 'a closed period is frozen'); END;
+
+CREATE TRIGGER period_update_frozen BEFORE UPDATE ON period
+WHEN (OLD.current_closing_id <> 0 AND (NEW.current_closing_id <> OLD.current_closing_id OR NEW.start_us <> OLD.start_us
+    OR NEW.end_us <> OLD.end_us OR NEW.name <> OLD.name))
+    OR EXISTS (SELECT 1 FROM period AS p WHERE p.current_closing_id <> 0 AND p.start_us <> OLD.start_us
+    AND (p.start_us = NEW.start_us OR p.name = NEW.name))
+BEGIN SELECT RAISE(ABORT, 'a closed period is frozen'); END;
+
+CREATE TRIGGER period_delete_frozen BEFORE DELETE ON period
+WHEN OLD.current_closing_id <> 0
+BEGIN SELECT RAISE(ABORT, 'a closed period is frozen'); END;
+
+-- Words that statements print are never changed; what would replace one is left out.
+
+CREATE TRIGGER cluster_insert_once BEFORE INSERT ON cluster
+WHEN EXISTS (SELECT 1 FROM cluster AS x WHERE x.id = NEW.id OR (x.name = NEW.name))
+BEGIN SELECT RAISE(IGNORE); END;
+
+CREATE TRIGGER pool_insert_once BEFORE INSERT ON pool
+WHEN EXISTS (SELECT 1 FROM pool AS x WHERE x.id = NEW.id OR (x.name = NEW.name))
+BEGIN SELECT RAISE(IGNORE); END;
+
+CREATE TRIGGER team_insert_once BEFORE INSERT ON team
+WHEN EXISTS (SELECT 1 FROM team AS x WHERE x.id = NEW.id OR (x.code = NEW.code))
+BEGIN SELECT RAISE(IGNORE); END;
+
+CREATE TRIGGER experiment_insert_once BEFORE INSERT ON experiment
+WHEN EXISTS (SELECT 1 FROM experiment AS x WHERE x.id = NEW.id OR (x.team_id = NEW.team_id AND x.name = NEW.name))
+BEGIN SELECT RAISE(IGNORE); END;
+
+CREATE TRIGGER sku_insert_once BEFORE INSERT ON sku
+WHEN EXISTS (SELECT 1 FROM sku AS x WHERE x.id = NEW.id OR (x.code = NEW.code AND x.compute_slices = NEW.compute_slices AND x.gpu_compute_slices = NEW.gpu_compute_slices
+    AND x.memory_slices = NEW.memory_slices AND x.gpu_memory_slices = NEW.gpu_memory_slices AND x.larger_part = NEW.larger_part
+    AND x.larger_whole = NEW.larger_whole))
+BEGIN SELECT RAISE(IGNORE); END;
+
+CREATE TRIGGER fact_set_insert_once BEFORE INSERT ON fact_set
+WHEN EXISTS (SELECT 1 FROM fact_set AS x WHERE x.id = NEW.id OR (x.sha256 = NEW.sha256))
+BEGIN SELECT RAISE(IGNORE); END;
+
+CREATE TRIGGER cluster_update_once BEFORE UPDATE ON cluster
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'cluster is append-only'); END;
+
+CREATE TRIGGER pool_update_once BEFORE UPDATE ON pool
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'pool is append-only'); END;
+
+CREATE TRIGGER team_update_once BEFORE UPDATE ON team
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'team is append-only'); END;
+
+CREATE TRIGGER experiment_update_once BEFORE UPDATE ON experiment
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'experiment is append-only'); END;
+
+CREATE TRIGGER sku_update_once BEFORE UPDATE ON sku
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'sku is append-only'); END;
+
+CREATE TRIGGER fact_set_update_once BEFORE UPDATE ON fact_set
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'fact_set is append-only'); END;
+
+CREATE TRIGGER job_update_once BEFORE UPDATE ON job
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'job is append-only'); END;
 
 CREATE TRIGGER statement_replace_frozen BEFORE INSERT ON statement
 WHEN EXISTS (SELECT 1 FROM statement AS s JOIN closing AS c ON c.id = s.closing_id WHERE c.sealed_at_us IS NOT NULL

@@ -63,6 +63,13 @@ struct Told<'r> {
     sha256: Vec<u8>,
 }
 
+impl Told<'_> {
+    /// Whether the attempt still ran, so that its end is only when the list was written.
+    fn provisional(&self) -> bool {
+        matches!(self.record.held, Held::Running(_))
+    }
+}
+
 /// What an attempt holds all its time.
 #[derive(Clone, PartialEq, Eq)]
 struct Holding {
@@ -77,6 +84,9 @@ struct Known<'t> {
     interval: Interval,
     sha256: Vec<u8>,
     holding: Holding,
+    provisional: bool,
+    /// Whether this very list told it.
+    of_this_list: bool,
     /// What the database holds.
     stored: Option<Telling>,
     /// The line that tells more than the database holds.
@@ -127,7 +137,6 @@ impl<'a> Import<'a> {
             decided.revised += stored.revised;
             decided.refused.extend(stored.refused);
         }
-        decided.refused.sort_by_key(|line| line.line);
         Ok(decided)
     }
 
@@ -192,13 +201,20 @@ impl<'a> Import<'a> {
             let Telling { node, sku, facts, placements, .. } = telling.clone();
             let holding = Holding { node, sku, facts, placements };
             let (interval, sha256) = (telling.interval, telling.sha256.clone());
-            known.insert(name, Known { interval, sha256, holding, stored: Some(telling.clone()), newest: None });
+            let (provisional, of_this_list) = (telling.provisional, telling.import_id == self.import_id);
+            let stored = Some(telling.clone());
+            known.insert(name, Known { interval, sha256, holding, provisional, of_this_list, stored, newest: None });
         }
         let mut decided = Decided::default();
         for told in told {
             let holding = self.holding(db, cluster, told.record)?;
             match self.news(&known, told, &holding, &closed) {
-                News::Nothing => decided.known += 1,
+                News::Nothing => {
+                    decided.known += 1;
+                    let same = known.get_mut(&told.name).filter(|known| known.sha256 == told.sha256);
+                    // Told by this list too: a contradiction further down is one however often the list comes.
+                    same.into_iter().for_each(|known| known.of_this_list = true);
+                }
                 News::Refused(reason) => decided.refused.push(refusal(told.record, reason)),
                 News::Told => {
                     let before = known.remove(&told.name);
@@ -209,7 +225,9 @@ impl<'a> Import<'a> {
                     decided.known += i64::from(back);
                     let newest = (!back).then_some(told);
                     let (interval, sha256) = (told.interval, told.sha256.clone());
-                    known.insert(&told.name, Known { interval, sha256, holding, stored, newest });
+                    let (provisional, of_this_list) = (told.provisional(), true);
+                    let now = Known { interval, sha256, holding, provisional, of_this_list, stored, newest };
+                    known.insert(&told.name, now);
                 }
             }
         }
@@ -227,9 +245,20 @@ impl<'a> Import<'a> {
     ) -> News {
         let before = known.get(&told.name);
         if let Some(before) = before {
-            let older = before.interval.end() > told.interval.end() && !self.ask.restate;
+            let earlier = before.interval.end() > told.interval.end();
+            let older = match (before.provisional, told.provisional()) {
+                // An end that is told stands against any that was only the time of a list.
+                (true, false) => false,
+                (false, true) => true,
+                _ => earlier && !self.ask.restate,
+            };
             if before.sha256 == told.sha256 || older {
                 return News::Nothing;
+            }
+            if before.of_this_list && before.interval == told.interval && before.holding != *holding {
+                return News::Refused(
+                    "an earlier line of this list tells other GPUs for the same job and time; if both are held, map a component column, else remove one".into(),
+                );
             }
         }
         // Attempts of one job follow each other; one that begins within another is the same with another start.
@@ -354,6 +383,7 @@ impl<'a> Import<'a> {
             submit: told.record.submit,
             placements: placements_text(told.record),
             end_state: told.record.end_state.clone(),
+            provisional: told.provisional(),
             sha256: told.sha256.clone(),
             import_id: self.import_id,
         }
@@ -451,7 +481,8 @@ fn placements_text(record: &JobRecord) -> String {
 /// The SHA-256 of all that a line says of an attempt: the same content again changes nothing.
 fn content_hash(record: &JobRecord, interval: Interval) -> Result<Vec<u8>, AppError> {
     let (facts, _) = job_facts::to_body(&record.facts)?;
-    let when = format!("{interval} {:?}", record.submit.map(Instant::micros));
+    let running = matches!(record.held, Held::Running(_));
+    let when = format!("{interval} {running} {:?}", record.submit.map(Instant::micros));
     let mut hash = Sha256::new();
     for part in [facts.as_str(), record.sku.as_str(), &when, &record.end_state, &placements_text(record)] {
         hash.update(part.len().to_be_bytes());
