@@ -9,6 +9,9 @@ use toml::Spanned;
 use super::SourceText;
 use crate::diagnostics::Diagnostics;
 
+/// Most labels that are kept of a job.
+const LABELS_MAX: usize = 32;
+
 /// What a column of a job list can be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobField {
@@ -332,6 +335,10 @@ fn check_fields(
     );
     for (field, word) in [(JobField::Cluster, "cluster"), (JobField::Pool, "pool"), (JobField::Sku, "sku")] {
         need(has(&field), &format!("which {word}? add {word} = \"…\" to [columns] or [constants]"));
+    }
+    let labels = columns.keys().chain(constants.keys()).filter(|field| matches!(field, JobField::Label(_))).count();
+    if labels > LABELS_MAX {
+        wrong.push(source.whole("columns", format!("{labels} labels; at most {LABELS_MAX} are kept of a job")));
     }
     for label in constants.keys().filter(|field| matches!(field, JobField::Label(_)) && columns.contains_key(field)) {
         wrong.push(source.whole("constants", format!("{} is a column already; give it once", label.word())));
