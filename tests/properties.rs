@@ -1,9 +1,10 @@
 //! Laws, on random books: time and cost are conserved, order and repetition change nothing.
 
-use gpuledger::workflows::{close, statements};
+use gpuledger::workflows::{close, evidence, statements};
 use gpuledger_db::catalogue::CatalogueKind;
 use gpuledger_domain::calendar::{BillingCalendar, Month};
 use gpuledger_domain::time::Instant;
+use gpuledger_domain::units::Fraction;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -53,6 +54,17 @@ fn oracle(jobs: &[Job], account: usize, (from, until): (i64, i64), change: i64) 
         (before * 701 + after * 350) * job.gpus * slices
     };
     jobs.iter().filter(|job| job.account == account).map(cost).sum()
+}
+
+/// Charges sum to what the statement charged, segments to what their charge holds.
+fn assert_evidence_adds_up(db: &mut gpuledger_db::Db, calendar: &BillingCalendar, view: &statements::StatementView) {
+    let charges = evidence::charges(db, calendar, view).unwrap();
+    assert_eq!(charges.iter().map(|charge| charge.charge.amount.0).sum::<i64>(), view.head.sums.charged_micros);
+    for charge in charges {
+        let segments = evidence::segments(db, view, charge.number).unwrap();
+        let held = Fraction::sum(segments.iter().map(|segment| segment.share_us)).unwrap();
+        assert_eq!(held, Fraction::whole(charge.charge.share_us.into()));
+    }
 }
 
 fn any_order_batching_and_repetition_gives_the_oracles_amounts(books: Books) {
@@ -113,10 +125,11 @@ fn any_order_batching_and_repetition_gives_the_oracles_amounts(books: Books) {
                     let unit = 7 * 3_600;
                     assert_eq!(view.head.sums.amount.0, i128::from((2 * wanted + unit) / (2 * unit)));
                     assert_eq!(view.lines.iter().map(|line| line.sums.amount.0).sum::<i128>(), view.head.sums.amount.0);
-                    let residue = view.head.sums.exact.minus(gpuledger_domain::units::Fraction::new(view.head.sums.charged_micros.into(), 1_000_000).unwrap()).unwrap();
+                    let residue = view.head.sums.exact.minus(Fraction::new(view.head.sums.charged_micros.into(), 1_000_000).unwrap()).unwrap();
                     let charges = i128::from(view.head.last_charge - view.head.first_charge + 1);
-                    assert!(residue.times(gpuledger_domain::units::Fraction::whole(2_000_000)).unwrap() <= gpuledger_domain::units::Fraction::whole(charges));
+                    assert!(residue.times(Fraction::whole(2_000_000)).unwrap() <= Fraction::whole(charges));
                 }
+                period.statements.iter().for_each(|view| assert_evidence_adds_up(&mut db, &calendar, view));
                 text += &gpuledger::export::csv::list(&period).unwrap();
                 text.extend(period.statements.iter().map(|view| gpuledger::export::csv::statement(view).unwrap()));
             }

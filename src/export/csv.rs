@@ -191,7 +191,7 @@ pub fn charges(charges: &[ChargeEvidence]) -> Result<String, AppError> {
 /// A number that cannot be held.
 pub fn segments(segments: &[SegmentEvidence]) -> Result<String, AppError> {
     let mut rows = vec![texts(["hour", "node", "epoch", "number", "start", "end", "count", "held_seconds", "source"])];
-    for SegmentEvidence { segment, node } in segments {
+    for SegmentEvidence { segment, interval, share_us, node } in segments {
         let source = match segment.source {
             Source::Agent => "agent",
             Source::Scheduler => "scheduler",
@@ -201,10 +201,10 @@ pub fn segments(segments: &[SegmentEvidence]) -> Result<String, AppError> {
             cell(node),
             segment.key.epoch.to_string(),
             segment.key.number.to_string(),
-            segment.interval.start().to_string(),
-            segment.interval.end().to_string(),
+            interval.start().to_string(),
+            interval.end().to_string(),
             segment.count.to_string(),
-            six(seconds(Fraction::whole(segment.share_us.into()))?)?,
+            six(seconds(*share_us)?)?,
             source.to_owned(),
         ]);
     }

@@ -6,7 +6,8 @@ use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::ids::PoolName;
 use gpuledger_domain::metering::Segment;
 use gpuledger_domain::pricing::{Charge, Sku};
-use gpuledger_domain::time::Hour;
+use gpuledger_domain::time::{Hour, Interval};
+use gpuledger_domain::units::{Fraction, Overflow};
 
 use super::price_period::Words;
 use super::statements::StatementView;
@@ -31,11 +32,15 @@ pub struct ChargeEvidence {
     pub experiment: Option<String>,
 }
 
-/// A segment with the name of its node.
+/// The part of a segment that lies in the slot of a charge, with the name of its node.
 #[derive(Clone, Debug)]
 pub struct SegmentEvidence {
     /// The segment.
     pub segment: Segment,
+    /// What of it lies in the slot.
+    pub interval: Interval,
+    /// Its share of the segment's time, by wall time, in microseconds.
+    pub share_us: Fraction,
     /// The node, or the stand-in for the pool where the source names none.
     pub node: String,
 }
@@ -68,7 +73,7 @@ pub fn charges(db: &mut Db, calendar: &BillingCalendar, view: &StatementView) ->
     evidence.collect()
 }
 
-/// The segments behind a charge of an issued statement, those that reach over the edge of its slot as a whole.
+/// The segments behind a charge of an issued statement, as far as they lie in its slot: they sum to what it charges.
 ///
 /// # Errors
 /// [`AppError::Missing`] where the statement has no such charge; the database's.
@@ -85,12 +90,13 @@ pub fn segments(db: &mut Db, view: &StatementView, number: i64) -> Result<Vec<Se
     let hours: Vec<Hour> = charge.slot.hours().collect();
     let mut evidence = Vec::new();
     for segment in segment::of_job(db, charge.job, &hours)? {
-        let counts = segment.facts == charge.facts && segment.interval.intersection(charge.slot).is_some();
-        if counts {
-            let node = if segment.on_node.0 == 0 { segment.key.node } else { segment.on_node };
-            let node = dimensions::node_name(db, node)?;
-            evidence.push(SegmentEvidence { segment, node });
-        }
+        let within = segment.interval.intersection(charge.slot).filter(|_| segment.facts == charge.facts);
+        let Some(interval) = within else { continue };
+        let part = Fraction::new(interval.length_us().into(), segment.interval.length_us().into()).ok_or(Overflow)?;
+        let share_us = Fraction::whole(segment.share_us.into()).times(part)?;
+        let node = if segment.on_node.0 == 0 { segment.key.node } else { segment.on_node };
+        let node = dimensions::node_name(db, node)?;
+        evidence.push(SegmentEvidence { segment, interval, share_us, node });
     }
     Ok(evidence)
 }
