@@ -17,8 +17,10 @@ pub struct Telling {
     pub job: JobId,
     /// Which telling, from 1.
     pub revision: i32,
-    /// When the attempt began and ended.
-    pub interval: Interval,
+    /// When the attempt held its GPUs; `None` where it was told to have held none.
+    pub interval: Option<Interval>,
+    /// The SHA-256 of each telling before this one.
+    pub superseded: Vec<Vec<u8>>,
     /// The SHA-256 of all that the books say of it.
     pub sha256: Vec<u8>,
     /// The stand-in for the pool that it was in.
@@ -63,6 +65,21 @@ pub struct NewTelling {
     import_id: i64,
 }
 
+/// Which telling, of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TellingOf {
+    /// The attempt.
+    pub job: JobId,
+    /// From 1.
+    pub revision: i32,
+    /// The stand-in for the pool.
+    pub node: NodeId,
+    /// What it held.
+    pub sku: SkuId,
+    /// The facts of the job.
+    pub facts: FactSetId,
+}
+
 /// What the books say besides when, where and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TellingDetails {
@@ -81,17 +98,17 @@ pub struct TellingDetails {
 }
 
 impl NewTelling {
-    /// A telling of an attempt.
+    /// A telling of an attempt that began at `start`; `None` for what it holds where it is told to hold nothing.
     #[must_use]
-    pub fn new(allocation: &gpuledger_domain::metering::Allocation, details: TellingDetails) -> NewTelling {
+    pub fn new(attempt: &TellingOf, interval: Option<Interval>, start: Instant, details: TellingDetails) -> NewTelling {
         NewTelling {
-            job_id: allocation.job.0,
-            revision: allocation.revision,
-            node_id: allocation.node.0,
-            sku_id: allocation.sku.0,
-            fact_set_id: allocation.facts.0,
-            start_us: allocation.interval.start().micros(),
-            end_us: allocation.interval.end().micros(),
+            job_id: attempt.job.0,
+            revision: attempt.revision,
+            node_id: attempt.node.0,
+            sku_id: attempt.sku.0,
+            fact_set_id: attempt.facts.0,
+            start_us: interval.map_or(start, Interval::start).micros(),
+            end_us: interval.map_or(start, Interval::end).micros(),
             submit_us: details.submit.map(Instant::micros),
             placements: details.placements,
             end_state: details.end_state,
@@ -135,16 +152,18 @@ pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BT
             (job, revision, start, end, sha256, node, sku, facts, placements, provisional, import_id),
         ) in rows
         {
-            let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(end))
-                .ok_or_else(|| DbError::Inconsistent(format!("allocation of job {job} ends before it begins")))?;
+            let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(end));
             let name = AttemptName { source_id, start: Instant::from_micros(attempt_start) };
             let (node, sku, facts) = (NodeId(node), SkuId(sku), FactSetId(facts));
+            let before: Option<Telling> = known.remove(&name);
+            let superseded = before.map_or_else(Vec::new, |before| [before.superseded, vec![before.sha256]].concat());
             known.insert(
                 name,
                 Telling {
                     job: JobId(job),
                     revision,
                     interval,
+                    superseded,
                     sha256,
                     node,
                     sku,

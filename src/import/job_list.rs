@@ -61,8 +61,8 @@ pub enum Held {
     Ended(Interval),
     /// From here on; it still ran when the list was written.
     Running(Instant),
-    /// Never: it has no GPU, did not start, or ended when it began.
-    Never,
+    /// Never: it has no GPU, did not start, or ended when it began; with its start, if it has one.
+    Never(Option<Instant>),
 }
 
 /// A line that cannot be used.
@@ -258,7 +258,7 @@ impl Layout {
                 format!("{gpus} GPUs are more than any cluster has ({GPUS_MAX}); correct the line"),
             ));
         }
-        let held = if gpus == 0 { Held::Never } else { self.held(record)? };
+        let held = if gpus == 0 { self.without_gpus(record) } else { self.held(record)? };
         // A job without GPUs needs no SKU.
         let unnamed =
             |text: &str| if gpus == 0 && text.is_empty() { SkuCode::parse("none") } else { SkuCode::parse(text) };
@@ -294,9 +294,14 @@ impl Layout {
         Ok(JobRecord { line: 0, identity, cluster, pool, sku, facts, held, submit, end_state, placements })
     }
 
+    /// A job without GPUs may lack any other cell, its start too.
+    fn without_gpus(&self, record: &csv::StringRecord) -> Held {
+        Held::Never(self.instants.read(self.text(record, &JobField::Start)).ok())
+    }
+
     fn held(&self, record: &csv::StringRecord) -> Result<Held, Wrong> {
         if self.text(record, &JobField::Start).is_empty() {
-            return Ok(Held::Never);
+            return Ok(Held::Never(None));
         }
         let duration = self.columns.contains_key(&JobField::Duration);
         let end_text = self.text(record, if duration { &JobField::Duration } else { &JobField::End });
@@ -319,7 +324,7 @@ impl Layout {
             let name = self.columns.get(&end_field).map_or("", |(_, name)| name);
             return Err((name.to_owned(), "the job ends before it begins; correct or remove the line".into()));
         }
-        Ok(Interval::new(start, end).map_or(Held::Never, Held::Ended))
+        Ok(Interval::new(start, end).map_or(Held::Never(Some(start)), Held::Ended))
     }
 
     fn placements(&self, record: &csv::StringRecord) -> Result<Vec<(String, i32)>, Wrong> {

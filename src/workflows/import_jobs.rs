@@ -4,6 +4,7 @@
 //! lines at a time, each such chunk one transaction with the marks for its roll-up, so that a crash between two loses
 //! nothing and the same command goes on. A strict import is one transaction as a whole: all of the list, or nothing.
 
+mod interned;
 mod store;
 
 use gpuledger_db::import_log::{self, ImportCounts};

@@ -6,19 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use gpuledger_db::allocation::{self, AttemptName, NewTelling, Telling, TellingDetails};
-use gpuledger_db::dimensions::{self, ClusterId, NodeKind};
+use gpuledger_db::allocation::{self, AttemptName, NewTelling, Telling, TellingDetails, TellingOf};
+use gpuledger_db::dimensions::{self, ClusterId};
 use gpuledger_db::usage::{self, Mark};
 use gpuledger_db::{Db, period, segment};
 use gpuledger_domain::calendar::{BillingCalendar, Period};
-use gpuledger_domain::ids::{ClusterName, FactSetId, JobId, NodeId, SkuId};
-use gpuledger_domain::metering::{Allocation, Placement, Segment};
-use gpuledger_domain::pricing::{Sku, SkuSlices};
-use gpuledger_domain::rules::JobFacts;
+use gpuledger_domain::ids::{ClusterName, JobId, NodeId};
+use gpuledger_domain::metering::{Allocation, Segment};
 use gpuledger_domain::time::{HOUR_US, Instant, Interval};
 use sha2::{Digest, Sha256};
 
 use super::ImportJobs;
+use super::interned::{Holding, Interned, placements_text};
 use crate::error::AppError;
 use crate::import::Ordinals;
 use crate::import::job_list::{Held, JobIdentity, JobRecord, RefusedLine};
@@ -28,8 +27,6 @@ use crate::workflows::job_facts;
 const CHUNK_SEGMENTS: usize = 50_000;
 /// Most segments of one attempt: past it, a date is a slip.
 const ATTEMPT_SEGMENTS_MAX: i64 = 2_000_000;
-/// Distinct sets of facts kept in memory.
-const FACT_SETS_MAX: usize = 65_536;
 
 /// An import under way: what it has met so far.
 pub(super) struct Import<'a> {
@@ -39,9 +36,7 @@ pub(super) struct Import<'a> {
     ordinals: Ordinals,
     now: Instant,
     clusters: HashMap<String, ClusterId>,
-    nodes: HashMap<(ClusterId, String), NodeId>,
-    skus: HashMap<String, SkuId>,
-    fact_sets: HashMap<JobFacts, FactSetId>,
+    interned: Interned,
 }
 
 /// What came of a chunk.
@@ -58,7 +53,8 @@ pub(super) struct Decided {
 /// A line with the name of its attempt and the hash of its content.
 struct Told<'r> {
     record: &'r JobRecord,
-    interval: Interval,
+    /// `None` where a restated job is to have held nothing.
+    interval: Option<Interval>,
     name: AttemptName,
     sha256: Vec<u8>,
 }
@@ -70,18 +66,9 @@ impl Told<'_> {
     }
 }
 
-/// What an attempt holds all its time.
-#[derive(Clone, PartialEq, Eq)]
-struct Holding {
-    node: NodeId,
-    sku: SkuId,
-    facts: FactSetId,
-    placements: String,
-}
-
 /// What is known of an attempt while a chunk is decided.
 struct Known<'t> {
-    interval: Interval,
+    interval: Option<Interval>,
     sha256: Vec<u8>,
     holding: Holding,
     provisional: bool,
@@ -101,17 +88,7 @@ impl<'a> Import<'a> {
         ordinals: Ordinals,
         now: Instant,
     ) -> Import<'a> {
-        Import {
-            calendar,
-            ask,
-            import_id,
-            ordinals,
-            now,
-            clusters: HashMap::new(),
-            nodes: HashMap::new(),
-            skus: HashMap::new(),
-            fact_sets: HashMap::new(),
-        }
+        Import { calendar, ask, import_id, ordinals, now, clusters: HashMap::new(), interned: Interned::default() }
     }
 
     /// Stores the lines of a chunk, those of each cluster in one transaction.
@@ -122,11 +99,14 @@ impl<'a> Import<'a> {
             let name = self.name(record);
             match self.interval(record) {
                 Ok(Held::Ended(interval)) => {
-                    let told = Told { record, interval, name, sha256: content_hash(record, interval)? };
+                    let told = self.told(record, Some(interval), name)?;
                     by_cluster.entry(record.cluster.clone()).or_default().push(told);
                 }
+                Ok(Held::Never(Some(_))) if self.ask.restate && matches!(record.identity, JobIdentity::Id(_)) => {
+                    by_cluster.entry(record.cluster.clone()).or_default().push(self.told(record, None, name)?);
+                }
                 Ok(Held::Running(_)) => decided.running += 1,
-                Ok(Held::Never) => decided.without_gpu_time += 1,
+                Ok(Held::Never(_)) => decided.without_gpu_time += 1,
                 Err(reason) => decided.refused.push(refusal(record, reason)),
             }
         }
@@ -135,9 +115,19 @@ impl<'a> Import<'a> {
             decided.added += stored.added;
             decided.known += stored.known;
             decided.revised += stored.revised;
+            decided.without_gpu_time += stored.without_gpu_time;
             decided.refused.extend(stored.refused);
         }
         Ok(decided)
+    }
+
+    fn told<'r>(
+        &self,
+        record: &'r JobRecord,
+        interval: Option<Interval>,
+        name: AttemptName,
+    ) -> Result<Told<'r>, AppError> {
+        Ok(Told { record, interval, name, sha256: content_hash(record, interval)? })
     }
 
     /// What the source calls the attempt. A row without an id is called by its content and its ordinal, whatever its
@@ -148,7 +138,7 @@ impl<'a> Import<'a> {
                 let start = match record.held {
                     Held::Ended(interval) => interval.start(),
                     Held::Running(start) => start,
-                    Held::Never => Instant::from_micros(0),
+                    Held::Never(start) => start.unwrap_or(Instant::from_micros(0)),
                 };
                 AttemptName { source_id: id.clone(), start }
             }
@@ -168,7 +158,7 @@ impl<'a> Import<'a> {
                 if matches!(record.identity, JobIdentity::Row(_)) {
                     return Err("it still runs and has no id, so that it would be another job once it ends; map an id, or import it when it has ended".into());
                 }
-                let Some(interval) = Interval::new(start, as_of) else { return Ok(Held::Never) };
+                let Some(interval) = Interval::new(start, as_of) else { return Ok(Held::Never(Some(start))) };
                 interval
             }
             (held, _) => return Ok(held),
@@ -207,7 +197,7 @@ impl<'a> Import<'a> {
         }
         let mut decided = Decided::default();
         for told in told {
-            let holding = self.holding(db, cluster, told.record)?;
+            let holding = self.interned.holding(db, cluster, told.record)?;
             match self.news(&known, told, &holding, &closed) {
                 News::Nothing => {
                     decided.known += 1;
@@ -215,6 +205,7 @@ impl<'a> Import<'a> {
                     // Told by this list too: a contradiction further down is one however often the list comes.
                     same.into_iter().for_each(|known| known.of_this_list = true);
                 }
+                News::NoGpuTime => decided.without_gpu_time += 1,
                 News::Refused(reason) => decided.refused.push(refusal(told.record, reason)),
                 News::Told => {
                     let before = known.remove(&told.name);
@@ -244,30 +235,25 @@ impl<'a> Import<'a> {
         closed: &[Period],
     ) -> News {
         let before = known.get(&told.name);
-        if let Some(before) = before {
-            let earlier = before.interval.end() > told.interval.end();
-            let older = match (before.provisional, told.provisional()) {
-                // An end that is told stands against any that was only the time of a list.
-                (true, false) => false,
-                (false, true) => true,
-                _ => earlier && !self.ask.restate,
-            };
-            if before.sha256 == told.sha256 || older {
-                return News::Nothing;
-            }
-            if before.of_this_list && before.interval == told.interval && before.holding != *holding {
+        match before {
+            // To take back what is not known is no news.
+            None if told.interval.is_none() => return News::NoGpuTime,
+            Some(before) if before.sha256 == told.sha256 || self.is_older(before, told) => return News::Nothing,
+            Some(before) if before.of_this_list && before.interval == told.interval && before.holding != *holding => {
                 return News::Refused(
                     "an earlier line of this list tells other GPUs for the same job and time; if both are held, map a component column, else remove one".into(),
                 );
             }
+            _ => {}
         }
         // Attempts of one job follow each other; one that begins within another is the same with another start.
         let from = AttemptName { source_id: told.name.source_id.clone(), start: Instant::MIN };
         let others = known
             .range::<AttemptName, _>((Bound::Included(&from), Bound::Unbounded))
             .take_while(|(name, _)| name.source_id == told.name.source_id);
-        let overlapping = others.filter(|(name, _)| ***name != told.name).map(|(_, other)| other.interval);
-        if let Some(other) = overlapping.into_iter().find(|other| other.intersection(told.interval).is_some()) {
+        let mut others = others.filter(|(name, _)| ***name != told.name).filter_map(|(_, other)| other.interval);
+        let overlaps = |other: &Interval| told.interval.is_some_and(|told| told.intersection(*other).is_some());
+        if let Some(other) = others.find(overlaps) {
             return News::Refused(format!(
                 "the job holds its GPUs already in {other}, under another start; a job is charged once, so this line was left out"
             ));
@@ -281,6 +267,23 @@ impl<'a> Import<'a> {
                 month.month
             )),
             None => News::Told,
+        }
+    }
+
+    /// Whether a line tells what is older than what is known.
+    fn is_older(&self, before: &Known<'_>, told: &Told<'_>) -> bool {
+        if self.ask.restate {
+            return false;
+        }
+        // What was told before and superseded is not news again, whatever it said.
+        if before.stored.as_ref().is_some_and(|stored| stored.superseded.contains(&told.sha256)) {
+            return true;
+        }
+        match (before.provisional, told.provisional()) {
+            // An end that is told stands against any that was only the time of a list.
+            (true, false) => false,
+            (false, true) => true,
+            _ => before.interval.map(Interval::end) > told.interval.map(Interval::end),
         }
     }
 
@@ -312,6 +315,7 @@ impl<'a> Import<'a> {
         stored: &BTreeMap<AttemptName, Telling>,
     ) -> Result<Vec<Period>, AppError> {
         let intervals = told.iter().map(|told| told.interval).chain(stored.values().map(|telling| telling.interval));
+        let intervals = intervals.flatten();
         let mut touched: BTreeSet<Period> = BTreeSet::new();
         for interval in intervals {
             let mut period = self.calendar.period_of(interval.start());
@@ -347,19 +351,24 @@ impl<'a> Import<'a> {
                 Some(telling) => (telling.job, telling.revision + 1),
                 None => (new_ids.next().unwrap_or(JobId(0)), 1),
             };
-            if let Some(telling) = &stored {
-                segment::remove_superseded(db, telling.node, telling.job, telling.interval)?;
-                self.mark_days(&mut marks, telling.node, telling.interval);
-                decided.revised += 1;
-            } else {
-                decided.added += 1;
+            match &stored {
+                Some(_) => decided.revised += 1,
+                None => decided.added += 1,
             }
-            let placements = self.placements(db, cluster, told.record)?;
+            if let Some((telling, was)) = stored.as_ref().and_then(|telling| telling.interval.map(|was| (telling, was)))
+            {
+                segment::remove_superseded(db, telling.node, telling.job, was)?;
+                self.mark_days(&mut marks, telling.node, was);
+            }
             let Holding { node, sku, facts, .. } = holding;
-            let allocation = Allocation { job, revision, node, sku, facts, interval: told.interval, placements };
-            self.mark_days(&mut marks, node, told.interval);
-            segments.extend(allocation.segments()?);
-            tellings.push(NewTelling::new(&allocation, self.details(told)));
+            if let Some(interval) = told.interval {
+                let placements = self.interned.placements(db, cluster, told.record)?;
+                let allocation = Allocation { job, revision, node, sku, facts, interval, placements };
+                self.mark_days(&mut marks, node, interval);
+                segments.extend(allocation.segments()?);
+            }
+            let telling = TellingOf { job, revision, node, sku, facts };
+            tellings.push(NewTelling::new(&telling, told.interval, told.name.start, self.details(told)));
             if segments.len() >= CHUNK_SEGMENTS {
                 insert_sorted(db, &mut segments)?;
             }
@@ -388,74 +397,21 @@ impl<'a> Import<'a> {
             import_id: self.import_id,
         }
     }
-
-    fn holding(&mut self, db: &mut Db, cluster: ClusterId, record: &JobRecord) -> Result<Holding, AppError> {
-        let stand_in = (cluster, format!("pool:{}", record.pool));
-        let node = match self.nodes.get(&stand_in) {
-            Some(id) => *id,
-            None => {
-                let id = dimensions::intern_pool_stand_in(db, cluster, &record.pool)?;
-                self.nodes.insert(stand_in, id);
-                id
-            }
-        };
-        let sku = match self.skus.get(record.sku.as_str()) {
-            Some(id) => *id,
-            None => {
-                // What the source calls it; the price book says later what it means.
-                let id = dimensions::intern_sku(db, &Sku { code: record.sku.clone(), slices: SkuSlices::FULL })?;
-                self.skus.insert(record.sku.to_string(), id);
-                id
-            }
-        };
-        let facts = self.fact_set(db, &record.facts)?;
-        Ok(Holding { node, sku, facts, placements: placements_text(record) })
-    }
-
-    fn placements(&mut self, db: &mut Db, cluster: ClusterId, record: &JobRecord) -> Result<Vec<Placement>, AppError> {
-        let mut placements = Vec::with_capacity(record.placements.len());
-        for (name, count) in record.placements.iter().filter(|(_, count)| *count > 0) {
-            let key = (cluster, name.clone());
-            let on_node = match self.nodes.get(&key) {
-                _ if name.is_empty() => NodeId(0),
-                Some(id) => *id,
-                None => {
-                    let id = dimensions::intern_node(db, cluster, name, NodeKind::Machine)?;
-                    self.nodes.insert(key, id);
-                    id
-                }
-            };
-            placements.push(Placement { on_node, count: *count });
-        }
-        Ok(placements)
-    }
-
-    fn fact_set(&mut self, db: &mut Db, facts: &JobFacts) -> Result<FactSetId, AppError> {
-        if let Some(id) = self.fact_sets.get(facts) {
-            return Ok(*id);
-        }
-        let (body, sha256) = job_facts::to_body(facts)?;
-        let id = dimensions::intern_fact_set(db, &sha256, &body)?;
-        if self.fact_sets.len() >= FACT_SETS_MAX {
-            self.fact_sets.clear();
-        }
-        self.fact_sets.insert(facts.clone(), id);
-        Ok(id)
-    }
 }
 
 /// What a line tells beyond what is known.
 enum News {
     Nothing,
+    NoGpuTime,
     Told,
     Refused(String),
 }
 
 /// The time in which an attempt would hold other than it is known to.
 fn changed(before: Option<&Known<'_>>, told: &Told<'_>, holding: &Holding) -> Vec<Interval> {
-    let Some(before) = before else { return vec![told.interval] };
-    let (was, is) = (before.interval, told.interval);
-    if before.holding != *holding {
+    let (was, is) = (before.and_then(|before| before.interval), told.interval);
+    let (Some(was), Some(is)) = (was, is) else { return was.into_iter().chain(is).collect() };
+    if before.is_some_and(|before| before.holding != *holding) {
         return vec![was, is];
     }
     let between = |a: Instant, b: Instant| Interval::new(a.min(b), a.max(b));
@@ -473,15 +429,11 @@ fn insert_sorted(db: &mut Db, segments: &mut Vec<Segment>) -> Result<(), AppErro
     Ok(())
 }
 
-fn placements_text(record: &JobRecord) -> String {
-    let texts: Vec<String> = record.placements.iter().map(|(node, count)| format!("{node}={count}")).collect();
-    texts.join(",")
-}
-
 /// The SHA-256 of all that a line says of an attempt: the same content again changes nothing.
-fn content_hash(record: &JobRecord, interval: Interval) -> Result<Vec<u8>, AppError> {
+fn content_hash(record: &JobRecord, interval: Option<Interval>) -> Result<Vec<u8>, AppError> {
     let (facts, _) = job_facts::to_body(&record.facts)?;
     let running = matches!(record.held, Held::Running(_));
+    let interval = interval.map(|interval| interval.to_string()).unwrap_or_default();
     let when = format!("{interval} {running} {:?}", record.submit.map(Instant::micros));
     let mut hash = Sha256::new();
     for part in [facts.as_str(), record.sku.as_str(), &when, &record.end_state, &placements_text(record)] {
