@@ -3,9 +3,9 @@
 DO $$ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO ', current_schema()) || $role$SERVICE_ROLE$role$;
 END $$;
-GRANT SELECT, INSERT ON cluster, pool, sku, gpu, unit, fact_set, job, team, experiment TO SERVICE_ROLE;
+GRANT SELECT, INSERT ON cluster, pool, node, sku, gpu, unit, fact_set, job, team, experiment TO SERVICE_ROLE;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    billing_zone, id_counter, node, pool_membership, import, row_identity, allocation, segment, roll_up_mark, usage, period,
+    billing_zone, id_counter, pool_membership, import, row_identity, allocation, segment, roll_up_mark, usage, period,
     open_cost, closing, statement_counter, ledger_account
     TO SERVICE_ROLE;
 GRANT SELECT, INSERT, DELETE ON charge, statement, statement_line TO SERVICE_ROLE;

@@ -91,6 +91,12 @@ pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppEr
     if counts.running > 0 {
         text += "Jobs that still run are charged when a later list tells their end, or up to --as-of INSTANT. Import them before their month is closed.\n";
     }
+    if imported.superseded > 0 {
+        text += &format!(
+            "{} of the known lines tell what was superseded once and changed nothing; if they are right after all, give --restate.\n",
+            imported.superseded
+        );
+    }
     if imported.cut_facts > 0 {
         text += &format!("{} facts had more than {LENGTH_BYTES_MAX} bytes and were cut.\n", imported.cut_facts);
     }

@@ -136,7 +136,7 @@ pub fn owns_frozen_tables(db: &mut Db) -> Result<bool, DbError> {
 }
 
 /// The bulk tables have no foreign keys; each of these counts rows whose other side is missing.
-const ORPHANS: [(&str, &str); 9] = [
+const ORPHANS: [(&str, &str); 10] = [
     (
         "segments without their job",
         "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM job WHERE id = x.job_id)",
@@ -173,6 +173,12 @@ const ORPHANS: [(&str, &str); 9] = [
     (
         "sealed closings that no period names",
         "SELECT count(*) AS count FROM closing AS x WHERE x.sealed_at_us IS NOT NULL AND NOT EXISTS (SELECT 1 FROM period WHERE current_closing_id = x.id)",
+    ),
+    (
+        "statements whose lines are not those that were issued",
+        "SELECT count(*) AS count FROM statement AS x
+         WHERE x.amount_hundredths <> (SELECT coalesce(sum(amount_hundredths), 0) FROM statement_line WHERE statement_id = x.id)
+            OR x.share_us <> (SELECT coalesce(sum(share_us), 0) FROM statement_line WHERE statement_id = x.id)",
     ),
 ];
 

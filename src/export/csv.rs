@@ -190,7 +190,7 @@ pub fn charges(charges: &[ChargeEvidence]) -> Result<String, AppError> {
 /// # Errors
 /// A number that cannot be held.
 pub fn segments(segments: &[SegmentEvidence]) -> Result<String, AppError> {
-    let mut rows = vec![texts(["hour", "node", "epoch", "number", "start", "end", "count", "held_seconds", "source"])];
+    let mut rows = vec![texts(["hour", "node", "start", "end", "count", "held_seconds", "source"])];
     for SegmentEvidence { segment, interval, share_us, node } in segments {
         let source = match segment.source {
             Source::Agent => "agent",
@@ -199,8 +199,6 @@ pub fn segments(segments: &[SegmentEvidence]) -> Result<String, AppError> {
         rows.push(vec![
             segment.key.hour.start().to_string(),
             cell(node),
-            segment.key.epoch.to_string(),
-            segment.key.number.to_string(),
             interval.start().to_string(),
             interval.end().to_string(),
             segment.count.to_string(),

@@ -287,7 +287,14 @@ impl Layout {
             if id.is_empty() {
                 return Err(("id".into(), "it is empty; a list with an id column needs one in each line".into()));
             }
-            JobIdentity::Id(if component.is_empty() { id } else { format!("{id}+{component}") })
+            if component.contains('+') {
+                return Err((
+                    "component".into(),
+                    format!("“{component}” holds a +, which stands between id and component"),
+                ));
+            }
+            let has_components = self.columns.contains_key(&JobField::Component);
+            JobIdentity::Id(if has_components { format!("{id}+{component}") } else { id })
         } else {
             JobIdentity::Row(self.row_hash(record))
         };

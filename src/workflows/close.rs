@@ -69,6 +69,7 @@ pub fn close(
                 return Ok(Closed::Now);
             }
             Sealed::Stale => tracing::info!(%month, closing_id, "something changed meanwhile; closing begins again"),
+            Sealed::TakenOver if db.transaction(|db| closed_before(db, &period))? => return Ok(Closed::Before),
             Sealed::TakenOver => {
                 return Err(AppError::Refused(format!(
                     "another close of {month} took over; look with `gpuledger statement list --period {month}`"

@@ -34,6 +34,7 @@ DROP FUNCTION refuse_frozen();
 DROP FUNCTION refuse_if_closing_sealed();
 DROP FUNCTION refuse_rows_of_sealed_closing();
 DROP FUNCTION refuse_if_statement_sealed();
+DROP FUNCTION refuse_if_charged();
 DROP FUNCTION refuse_if_period_closed();
 DROP FUNCTION refuse_if_sealed();
 DROP FUNCTION make_segment_month(bigint);

@@ -466,13 +466,23 @@ BEGIN
                        WHERE s.id = OLD.statement_id AND c.sealed_at_us IS NOT NULL) INTO sealed;
     END IF;
     IF TG_OP <> 'DELETE' AND NOT sealed THEN
-        SELECT EXISTS (SELECT 1 FROM statement AS s JOIN closing AS c ON c.id = s.closing_id
-                       WHERE s.id = NEW.statement_id AND c.sealed_at_us IS NOT NULL) INTO sealed;
+        SELECT c.sealed_at_us IS NOT NULL FROM statement AS s JOIN closing AS c ON c.id = s.closing_id
+        WHERE s.id = NEW.statement_id FOR SHARE OF c INTO sealed;
+        -- A line of no statement would be in the one that gets its number.
+        sealed := coalesce(sealed, true);
     END IF;
     IF sealed THEN
         RAISE EXCEPTION '% of a sealed closing is frozen', TG_TABLE_NAME USING ERRCODE = 'integrity_constraint_violation';
     END IF;
     RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END $$;
+
+CREATE FUNCTION refuse_if_charged() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM charge WHERE job_id = OLD.id) THEN
+        RAISE EXCEPTION 'a job that a charge names is kept' USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN OLD;
 END $$;
 
 CREATE FUNCTION refuse_if_period_closed() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -527,12 +537,14 @@ CREATE TRIGGER entry_append BEFORE UPDATE OR DELETE ON entry FOR EACH ROW EXECUT
 CREATE TRIGGER entry_line_append BEFORE UPDATE OR DELETE ON entry_line FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER period_frozen BEFORE UPDATE OR DELETE ON period FOR EACH ROW EXECUTE FUNCTION refuse_if_period_closed();
 -- Words that statements print are never changed.
-CREATE TRIGGER cluster_once BEFORE UPDATE ON cluster FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
-CREATE TRIGGER pool_once BEFORE UPDATE ON pool FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
-CREATE TRIGGER team_once BEFORE UPDATE ON team FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
-CREATE TRIGGER experiment_once BEFORE UPDATE ON experiment FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
-CREATE TRIGGER sku_once BEFORE UPDATE ON sku FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
-CREATE TRIGGER fact_set_once BEFORE UPDATE ON fact_set FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER cluster_once BEFORE UPDATE OR DELETE ON cluster FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER pool_once BEFORE UPDATE OR DELETE ON pool FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER team_once BEFORE UPDATE OR DELETE ON team FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER experiment_once BEFORE UPDATE OR DELETE ON experiment FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER sku_once BEFORE UPDATE OR DELETE ON sku FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER fact_set_once BEFORE UPDATE OR DELETE ON fact_set FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER node_once BEFORE UPDATE OR DELETE ON node FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
+CREATE TRIGGER job_kept BEFORE DELETE ON job FOR EACH ROW EXECUTE FUNCTION refuse_if_charged();
 CREATE TRIGGER job_once BEFORE UPDATE ON job FOR EACH ROW EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER period_truncate BEFORE TRUNCATE ON period FOR EACH STATEMENT EXECUTE FUNCTION refuse_frozen();
 CREATE TRIGGER closing_truncate BEFORE TRUNCATE ON closing FOR EACH STATEMENT EXECUTE FUNCTION refuse_frozen();
@@ -549,7 +561,7 @@ CREATE TRIGGER entry_line_truncate BEFORE TRUNCATE ON entry_line FOR EACH STATEM
 DO $$ DECLARE
     function_name text;
 BEGIN
-    FOREACH function_name IN ARRAY ARRAY['refuse_frozen()','refuse_if_closing_sealed()','refuse_rows_of_sealed_closing()','refuse_if_statement_sealed()','refuse_if_period_closed()','refuse_if_sealed()','make_segment_month(bigint)'] LOOP
+    FOREACH function_name IN ARRAY ARRAY['refuse_frozen()','refuse_if_closing_sealed()','refuse_rows_of_sealed_closing()','refuse_if_statement_sealed()','refuse_if_charged()','refuse_if_period_closed()','refuse_if_sealed()','make_segment_month(bigint)'] LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function_name, current_schema());
     END LOOP;
 END $$;

@@ -496,6 +496,10 @@ CREATE TRIGGER fact_set_insert_once BEFORE INSERT ON fact_set
 WHEN EXISTS (SELECT 1 FROM fact_set AS x WHERE x.id = NEW.id OR (x.sha256 = NEW.sha256))
 BEGIN SELECT RAISE(IGNORE); END;
 
+CREATE TRIGGER node_insert_once BEFORE INSERT ON node
+WHEN EXISTS (SELECT 1 FROM node AS x WHERE x.id = NEW.id OR (x.cluster_id = NEW.cluster_id AND x.name = NEW.name))
+BEGIN SELECT RAISE(IGNORE); END;
+
 CREATE TRIGGER cluster_update_once BEFORE UPDATE ON cluster
 WHEN 1
 BEGIN SELECT RAISE(ABORT, 'cluster is append-only'); END;
@@ -524,6 +528,42 @@ CREATE TRIGGER job_update_once BEFORE UPDATE ON job
 WHEN 1
 BEGIN SELECT RAISE(ABORT, 'job is append-only'); END;
 
+CREATE TRIGGER node_update_once BEFORE UPDATE ON node
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'node is append-only'); END;
+
+CREATE TRIGGER cluster_delete_once BEFORE DELETE ON cluster
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'cluster is append-only'); END;
+
+CREATE TRIGGER pool_delete_once BEFORE DELETE ON pool
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'pool is append-only'); END;
+
+CREATE TRIGGER team_delete_once BEFORE DELETE ON team
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'team is append-only'); END;
+
+CREATE TRIGGER experiment_delete_once BEFORE DELETE ON experiment
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'experiment is append-only'); END;
+
+CREATE TRIGGER sku_delete_once BEFORE DELETE ON sku
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'sku is append-only'); END;
+
+CREATE TRIGGER fact_set_delete_once BEFORE DELETE ON fact_set
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'fact_set is append-only'); END;
+
+CREATE TRIGGER node_delete_once BEFORE DELETE ON node
+WHEN 1
+BEGIN SELECT RAISE(ABORT, 'node is append-only'); END;
+
+CREATE TRIGGER job_delete_once BEFORE DELETE ON job
+WHEN EXISTS (SELECT 1 FROM charge WHERE job_id = OLD.id)
+BEGIN SELECT RAISE(ABORT, 'a job that a charge names is kept'); END;
+
 CREATE TRIGGER statement_replace_frozen BEFORE INSERT ON statement
 WHEN EXISTS (SELECT 1 FROM statement AS s JOIN closing AS c ON c.id = s.closing_id WHERE c.sealed_at_us IS NOT NULL
     AND (s.id = NEW.id OR (s.number = NEW.number AND s.version = NEW.version)))
@@ -535,8 +575,8 @@ WHEN EXISTS (SELECT 1 FROM statement AS s JOIN closing AS c ON c.id = s.closing_
 BEGIN SELECT RAISE(ABORT, 'statement of a sealed closing is frozen'); END;
 
 CREATE TRIGGER statement_line_insert_frozen BEFORE INSERT ON statement_line
-WHEN EXISTS (SELECT 1 FROM statement AS s JOIN closing AS c ON c.id = s.closing_id
-    WHERE s.id = NEW.statement_id AND c.sealed_at_us IS NOT NULL)
+WHEN NOT EXISTS (SELECT 1 FROM statement AS s JOIN closing AS c ON c.id = s.closing_id
+    WHERE s.id = NEW.statement_id AND c.sealed_at_us IS NULL)
 BEGIN SELECT RAISE(ABORT, 'statement_line of a sealed closing is frozen'); END;
 
 CREATE TRIGGER statement_line_update_frozen BEFORE UPDATE ON statement_line

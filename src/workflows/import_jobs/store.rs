@@ -47,6 +47,8 @@ pub(super) struct Decided {
     pub(super) revised: i64,
     pub(super) without_gpu_time: i64,
     pub(super) running: i64,
+    /// Of the known ones, those that tell what was superseded once.
+    pub(super) superseded: u64,
     pub(super) refused: Vec<RefusedLine>,
 }
 
@@ -57,6 +59,13 @@ struct Told<'r> {
     interval: Option<Interval>,
     name: AttemptName,
     sha256: Vec<u8>,
+}
+
+impl Known<'_> {
+    /// Whether a line tells what the books held once and was superseded: it is not news again, whatever it says.
+    fn superseded(&self, told: &Told<'_>) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.superseded.contains(&told.sha256))
+    }
 }
 
 impl Told<'_> {
@@ -116,6 +125,7 @@ impl<'a> Import<'a> {
             decided.known += stored.known;
             decided.revised += stored.revised;
             decided.without_gpu_time += stored.without_gpu_time;
+            decided.superseded += stored.superseded;
             decided.refused.extend(stored.refused);
         }
         Ok(decided)
@@ -158,7 +168,8 @@ impl<'a> Import<'a> {
                 if matches!(record.identity, JobIdentity::Row(_)) {
                     return Err("it still runs and has no id, so that it would be another job once it ends; map an id, or import it when it has ended".into());
                 }
-                let Some(interval) = Interval::new(start, as_of) else { return Ok(Held::Never(Some(start))) };
+                // Not begun when the list was written: nothing is told of it yet.
+                let Some(interval) = Interval::new(start, as_of) else { return Ok(Held::Never(None)) };
                 interval
             }
             (held, _) => return Ok(held),
@@ -196,30 +207,49 @@ impl<'a> Import<'a> {
             known.insert(name, Known { interval, sha256, holding, provisional, of_this_list, stored, newest: None });
         }
         let mut decided = Decided::default();
-        for told in told {
+        // A line that stands in another's way may be followed by one that shortens it: such lines are asked again.
+        let (mut waiting, mut settled): (Vec<&Told<'_>>, bool) = (told.iter().collect(), false);
+        while !settled {
+            let asked = waiting.len();
+            let mut again = Vec::new();
+            for told in waiting {
+                let holding = self.interned.holding(db, cluster, told.record)?;
+                match self.news(&known, told, &holding, &closed) {
+                    News::Nothing => {
+                        decided.known += 1;
+                        let same = known.get_mut(&told.name).filter(|known| known.sha256 == told.sha256);
+                        // Told by this list too: a contradiction further down is one however often the list comes.
+                        same.into_iter().for_each(|known| known.of_this_list = true);
+                    }
+                    News::NoGpuTime => decided.without_gpu_time += 1,
+                    News::Superseded => {
+                        decided.known += 1;
+                        decided.superseded += 1;
+                    }
+                    News::Overlap(_) => again.push(told),
+                    News::Refused(reason) => decided.refused.push(refusal(told.record, reason)),
+                    News::Told => {
+                        let before = known.remove(&told.name);
+                        // A line that a later one of the same chunk outdoes was known for the while.
+                        decided.known += i64::from(before.as_ref().is_some_and(|before| before.newest.is_some()));
+                        let stored = before.and_then(|before| before.stored);
+                        let back = stored.as_ref().is_some_and(|stored| stored.sha256 == told.sha256);
+                        decided.known += i64::from(back);
+                        let newest = (!back).then_some(told);
+                        let (interval, sha256) = (told.interval, told.sha256.clone());
+                        let (provisional, of_this_list) = (told.provisional(), true);
+                        let now = Known { interval, sha256, holding, provisional, of_this_list, stored, newest };
+                        known.insert(&told.name, now);
+                    }
+                }
+            }
+            settled = again.is_empty() || again.len() == asked;
+            waiting = again;
+        }
+        for told in waiting {
             let holding = self.interned.holding(db, cluster, told.record)?;
-            match self.news(&known, told, &holding, &closed) {
-                News::Nothing => {
-                    decided.known += 1;
-                    let same = known.get_mut(&told.name).filter(|known| known.sha256 == told.sha256);
-                    // Told by this list too: a contradiction further down is one however often the list comes.
-                    same.into_iter().for_each(|known| known.of_this_list = true);
-                }
-                News::NoGpuTime => decided.without_gpu_time += 1,
-                News::Refused(reason) => decided.refused.push(refusal(told.record, reason)),
-                News::Told => {
-                    let before = known.remove(&told.name);
-                    // A line that a later one of the same chunk outdoes was known for the while.
-                    decided.known += i64::from(before.as_ref().is_some_and(|before| before.newest.is_some()));
-                    let stored = before.and_then(|before| before.stored);
-                    let back = stored.as_ref().is_some_and(|stored| stored.sha256 == told.sha256);
-                    decided.known += i64::from(back);
-                    let newest = (!back).then_some(told);
-                    let (interval, sha256) = (told.interval, told.sha256.clone());
-                    let (provisional, of_this_list) = (told.provisional(), true);
-                    let now = Known { interval, sha256, holding, provisional, of_this_list, stored, newest };
-                    known.insert(&told.name, now);
-                }
+            if let News::Overlap(reason) = self.news(&known, told, &holding, &closed) {
+                decided.refused.push(refusal(told.record, reason));
             }
         }
         self.write(db, cluster, known.into_values().collect(), &mut decided)?;
@@ -238,11 +268,14 @@ impl<'a> Import<'a> {
         match before {
             // To take back what is not known is no news.
             None if told.interval.is_none() => return News::NoGpuTime,
-            Some(before) if before.sha256 == told.sha256 || self.is_older(before, told) => return News::Nothing,
-            Some(before) if before.of_this_list && before.interval == told.interval && before.holding != *holding => {
+            Some(before) if before.sha256 == told.sha256 => return News::Nothing,
+            Some(before) if Self::contradict(before, told, holding) => {
                 return News::Refused(
-                    "an earlier line of this list tells other GPUs for the same job and time; if both are held, map a component column, else remove one".into(),
+                    "an earlier line of this list tells other GPUs for the same job; if both are held, map a component column, else remove one".into(),
                 );
+            }
+            Some(before) if self.is_older(before, told) => {
+                return if before.superseded(told) { News::Superseded } else { News::Nothing };
             }
             _ => {}
         }
@@ -254,7 +287,7 @@ impl<'a> Import<'a> {
         let mut others = others.filter(|(name, _)| ***name != told.name).filter_map(|(_, other)| other.interval);
         let overlaps = |other: &Interval| told.interval.is_some_and(|told| told.intersection(*other).is_some());
         if let Some(other) = others.find(overlaps) {
-            return News::Refused(format!(
+            return News::Overlap(format!(
                 "the job holds its GPUs already in {other}, under another start; a job is charged once, so this line was left out"
             ));
         }
@@ -272,19 +305,23 @@ impl<'a> Import<'a> {
 
     /// Whether a line tells what is older than what is known.
     fn is_older(&self, before: &Known<'_>, told: &Told<'_>) -> bool {
-        if self.ask.restate {
-            return false;
-        }
-        // What was told before and superseded is not news again, whatever it said.
-        if before.stored.as_ref().is_some_and(|stored| stored.superseded.contains(&told.sha256)) {
-            return true;
-        }
         match (before.provisional, told.provisional()) {
-            // An end that is told stands against any that was only the time of a list.
-            (true, false) => false,
-            (false, true) => true,
-            _ => before.interval.map(Interval::end) > told.interval.map(Interval::end),
+            // An end that is told stands against any that was only the time of a list, whenever it was told.
+            (true, false) => return false,
+            (false, true) => return true,
+            _ => {}
         }
+        // A job that was taken back stays so.
+        let earlier =
+            before.interval.is_none() || before.interval.map(Interval::end) > told.interval.map(Interval::end);
+        !self.ask.restate && (earlier || before.superseded(told))
+    }
+
+    /// Whether two lines of one list tell GPUs that one job cannot hold.
+    fn contradict(before: &Known<'_>, told: &Told<'_>, holding: &Holding) -> bool {
+        let gpus = |holding: &Holding| (holding.node, holding.sku, holding.placements.clone());
+        let final_at_last = before.provisional && !told.provisional();
+        before.of_this_list && !final_at_last && told.interval.is_some() && gpus(&before.holding) != gpus(holding)
     }
 
     fn cluster(&mut self, db: &mut Db, name: &ClusterName) -> Result<ClusterId, AppError> {
@@ -402,6 +439,10 @@ impl<'a> Import<'a> {
 /// What a line tells beyond what is known.
 enum News {
     Nothing,
+    /// What was told once and superseded.
+    Superseded,
+    /// Another attempt of the job stands in the way, as far as is known yet.
+    Overlap(String),
     NoGpuTime,
     Told,
     Refused(String),
