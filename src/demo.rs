@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gpuledger_db::catalogue::CatalogueKind;
 use gpuledger_db::{Database, period};
-use gpuledger_domain::calendar::Month;
+use gpuledger_domain::calendar::{BillingCalendar, Month};
 use gpuledger_domain::time::Instant;
 
 use crate::config::Config;
@@ -39,6 +39,8 @@ pub fn prepare(
 ) -> Result<Config, AppError> {
     let mut config = config.clone();
     config.database = Database::Lite(PathBuf::from(path));
+    // The figures that the documents tell are those of UTC, whatever the settings of this folder say.
+    config.calendar = BillingCalendar::new("UTC").map_err(AppError::Refused)?;
     config.notice = Some(NOTICE.to_owned());
     migrate::migrate(&config.database, &config.calendar)?;
     let mut db = config.database.open()?;

@@ -133,7 +133,7 @@ fn a_team_that_is_gone_leaves_its_jobs_unassigned_in_open_months_only(books: Boo
     assert_eq!(ran.code, 1);
     assert!(
         ran.err.contains(
-            "this would change 2025-04, which is closed; let the change begin at 2025-05-01T00:00:00Z or later"
+            "this would change 2025-04, which is closed. Keep each entry as it was and add the change with from = \"2025-05-01\""
         ),
         "{}",
         ran.err

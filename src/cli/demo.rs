@@ -16,9 +16,9 @@ pub(super) struct Arguments {
     /// Where to keep the books; must not exist yet [default: a temporary file, removed at the end]
     #[arg(long, value_name = "FILE")]
     database: Option<PathBuf>,
-    /// Where to serve the statements, on this machine only; 0 is any free port
-    #[arg(long, default_value_t = 8080)]
-    port: u16,
+    /// Where to serve the statements, on this machine only; 0 is any free port [default: 8080, or any if that is taken]
+    #[arg(long)]
+    port: Option<u16>,
     /// End when the months are closed, and serve nothing
     #[arg(long)]
     no_serve: bool,
@@ -45,7 +45,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<Outcome, A
         ));
     }
     // Before the work: a taken port is better told at once.
-    let listener = if arguments.no_serve { None } else { Some(free_listener(arguments.port)?) };
+    let listener = if arguments.no_serve { None } else { Some(listener(arguments.port)?) };
     tell("importing 82,247 jobs of the Philly trace, and closing its months …");
     let config = demo::prepare(&context.config, &path, &mut Silent, clock::now)?;
     let mut october = String::new();
@@ -61,7 +61,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<Outcome, A
             october = text::list(&period)?;
         }
     }
-    print(&format!("\nOctober 2017\n{october}\nready after {}; {}\n", clock::seconds_since(begun), demo::NOTICE))?;
+    print(&format!("\nOctober 2017\n{october}\nReady after {}. {}\n", clock::seconds_since(begun), demo::NOTICE))?;
     let Some(listener) = listener else { return Ok(Outcome::Done) };
     let address = listener.local_addr().map_err(|error| AppError::file("port", error))?;
     print(&format!("\nThe statements: http://{address}/statements   (Ctrl-C ends)\n"))?;
@@ -69,7 +69,10 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<Outcome, A
     Ok(Outcome::Done)
 }
 
-/// The port asked for, or where that is taken any free one.
-fn free_listener(port: u16) -> Result<std::net::TcpListener, AppError> {
-    web::listen(port).or_else(|_| web::listen(0))
+/// The port asked for; where none is, the usual one or any free one.
+fn listener(port: Option<u16>) -> Result<std::net::TcpListener, AppError> {
+    match port {
+        Some(port) => web::listen(port),
+        None => web::listen(8080).or_else(|_| web::listen(0)),
+    }
 }

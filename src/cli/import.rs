@@ -91,10 +91,10 @@ pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppEr
     if counts.running > 0 {
         text += "Jobs that still run are charged when a later list tells their end, or up to --as-of INSTANT. Import them before their month is closed.\n";
     }
-    if imported.superseded > 0 {
+    if imported.outdated > 0 {
         text += &format!(
-            "{} of the known lines tell what was superseded once and changed nothing; if they are right after all, give --restate.\n",
-            imported.superseded
+            "{} of the known lines tell an earlier end than is known, or what was superseded once, and changed nothing; if they are right, give --restate.\n",
+            imported.outdated
         );
     }
     if imported.cut_facts > 0 {

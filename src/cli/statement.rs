@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use gpuledger_domain::calendar::Month;
 
+use gpuledger_db::Db;
+
 use super::{Context, print};
 use crate::error::{AppError, Outcome};
 use crate::export;
@@ -13,7 +15,7 @@ use crate::workflows::{evidence, statements};
 pub(super) enum Command {
     /// The statements of a month: as issued if it is closed, else as they would be now
     List(ListArguments),
-    /// One issued statement with its lines
+    /// One statement with its lines: an issued one by its number, or a team's draft by --period and --team
     Show(ShowArguments),
     /// The charges behind an issued statement, as CSV
     Charges(ChargesArguments),
@@ -35,7 +37,14 @@ pub(super) struct ListArguments {
 #[derive(Debug, clap::Args)]
 pub(super) struct ShowArguments {
     /// The statement, such as ST-2017-10-0001
-    number: String,
+    #[arg(required_unless_present = "team")]
+    number: Option<String>,
+    /// The month of a draft, such as 2017-10
+    #[arg(long, value_name = "YYYY-MM", requires = "team", conflicts_with = "number")]
+    period: Option<String>,
+    /// The team of a draft, by its code
+    #[arg(long, value_name = "CODE", requires = "period", conflicts_with_all = ["number", "json"])]
+    team: Option<String>,
     #[command(flatten)]
     form: Form,
 }
@@ -100,13 +109,26 @@ fn list(context: &Context, arguments: &ListArguments) -> Result<Outcome, AppErro
 fn show(context: &Context, arguments: &ShowArguments) -> Result<Outcome, AppError> {
     let calendar = &context.config.calendar;
     let mut db = context.db()?;
-    let view = statements::by_number(&mut db, &arguments.number)?;
+    let number = match (&arguments.number, &arguments.period, &arguments.team) {
+        (None, Some(period), Some(team)) => return show_of_team(context, &mut db, period, team, arguments.form.csv),
+        (number, _, _) => number.as_deref().unwrap_or_default(),
+    };
+    let view = statements::by_number(&mut db, number)?;
     let text = match arguments.form {
         Form { csv: true, .. } => export::csv::statement(&view)?,
         Form { json: true, .. } => export::json::statement(calendar, &view, &statements::details(&mut db, &view)?)?,
         _ => export::text::statement(calendar, &view, &statements::details(&mut db, &view)?)?,
     };
     print(&text)?;
+    Ok(Outcome::Done)
+}
+
+fn show_of_team(context: &Context, db: &mut Db, period: &str, team: &str, csv: bool) -> Result<Outcome, AppError> {
+    let month = Month::parse(period).map_err(AppError::Refused)?;
+    let found = statements::of_period(db, &context.config.calendar, month, crate::clock::now())?;
+    let view = found.statements.iter().find(|view| view.head.team_code == team);
+    let view = view.ok_or_else(|| AppError::Missing(format!("team “{team}” held nothing in {month}")))?;
+    print(&if csv { export::csv::statement(view)? } else { export::text::draft(month, view)? })?;
     Ok(Outcome::Done)
 }
 

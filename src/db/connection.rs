@@ -120,6 +120,10 @@ fn make_private(path: &Path) -> Result<(), DbError> {
     match made {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let message = format!("cannot make {}: its folder is not there; make the folder first", path.display());
+            Err(DbError::Connection(message))
+        }
         Err(error) => Err(DbError::Connection(format!("cannot make {}: {error}", path.display()))),
     }
 }
@@ -129,7 +133,7 @@ fn require_file(path: &Path) -> Result<(), DbError> {
         Ok(())
     } else {
         Err(DbError::Connection(format!(
-            "there is no database at {}; make it with `gpuledger migrate`",
+            "there is no database at {}. For new books make it with `gpuledger migrate`; for existing ones set GPULEDGER_DATABASE_URL (an absolute path takes three slashes: sqlite:///var/…)",
             path.display()
         )))
     }

@@ -412,4 +412,37 @@ diesel::table! {
     }
 }
 
-diesel::allow_tables_to_appear_in_same_query!(billing_zone, id_counter, cluster, pool, node, pool_membership, sku, gpu, unit, fact_set, job, team, experiment, catalogue_version, audit_log, import, row_identity, allocation, segment, roll_up_mark, usage, period, open_cost, closing, charge, statement_counter, statement, statement_line, charge_digest, ledger_account, entry, entry_line);
+diesel::allow_tables_to_appear_in_same_query!(
+    billing_zone,
+    id_counter,
+    cluster,
+    pool,
+    node,
+    pool_membership,
+    sku,
+    gpu,
+    unit,
+    fact_set,
+    job,
+    team,
+    experiment,
+    catalogue_version,
+    audit_log,
+    import,
+    row_identity,
+    allocation,
+    segment,
+    roll_up_mark,
+    usage,
+    period,
+    open_cost,
+    closing,
+    charge,
+    statement_counter,
+    statement,
+    statement_line,
+    charge_digest,
+    ledger_account,
+    entry,
+    entry_line
+);

@@ -75,6 +75,21 @@ pub fn list(period: &PeriodStatements) -> Result<String, AppError> {
     Ok(format!("{}{unpriced}{life}", table.text()))
 }
 
+/// A team's lines of a month, whether they are issued or would be now.
+///
+/// # Errors
+/// A number that cannot be held.
+pub fn draft(month: gpuledger_domain::calendar::Month, view: &StatementView) -> Result<String, AppError> {
+    let head = &view.head;
+    let what = if head.number.is_empty() { "Draft" } else { head.number.as_str() };
+    let mut text = format!("{what}, {month}: {} ({})\n\n{}", head.team_name, head.team_code, lines(view)?);
+    for row in &view.unpriced {
+        let held = grouped(Printed::<0>::rounded(seconds(row.gpu_us)?)?);
+        text += &format!("unpriced: {}, pool {}, {held} GPU-seconds: {}\n", row.sku.code, row.pool, row.reason);
+    }
+    Ok(text)
+}
+
 /// One statement: header, lines, experiments, change.
 ///
 /// # Errors

@@ -178,9 +178,10 @@ fn refuse_changes_of_closed_months(
         let rate_changed = credit_rate_changed(db, &state.period, closing_id, books)?;
         if !unpriced.is_empty() || rate_changed || substance(&charges) != substance(&frozen) {
             return Err(AppError::Refused(format!(
-                "this would change {}, which is closed; let the change begin at {} or later",
+                "this would change {}, which is closed. Keep each entry as it was and add the change with from = \"{}-01\"; to end an entry, give it until = \"{}-01\"",
                 state.period.month,
-                state.period.interval.end()
+                state.period.month.next(),
+                state.period.month.next()
             )));
         }
     }

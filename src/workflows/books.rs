@@ -55,6 +55,13 @@ impl Books {
         })
     }
 
+    /// The first of teams, prices and rules of which no version was ever applied.
+    #[must_use]
+    pub fn never_applied(&self) -> Option<&'static str> {
+        let kinds = [CatalogueKind::Teams, CatalogueKind::Prices, CatalogueKind::Rules];
+        kinds.into_iter().zip(self.versions).find(|(_, version)| *version == 0).map(|(kind, _)| kind.as_str())
+    }
+
     /// Every instant at which a team, price, rule or pool changes, in order: the cuts that matter to money.
     #[must_use]
     pub fn changes(&self, memberships: &dimensions::Memberships) -> Vec<Instant> {

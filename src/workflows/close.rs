@@ -51,6 +51,11 @@ pub fn close(
             return Ok(Closed::Before);
         }
         let books = Books::in_force(db, calendar)?;
+        if let Some(missing) = books.never_applied() {
+            return Err(AppError::Refused(format!(
+                "no {missing} were ever applied, and a close cannot be undone; apply them first with `gpuledger {missing} apply`"
+            )));
+        }
         let priced = match price_period(db, calendar, &period, &books) {
             Err(AppError::Changed(_)) => continue,
             priced => priced?,

@@ -51,8 +51,8 @@ pub struct Imported {
     pub counts: ImportCounts,
     /// Facts that were too long and were cut.
     pub cut_facts: u64,
-    /// Of the known lines, those that tell what was superseded once.
-    pub superseded: u64,
+    /// Of the known lines, those that tell an earlier end than is known, or what was superseded once.
+    pub outdated: u64,
 }
 
 /// Lines of one transaction.
@@ -140,7 +140,7 @@ fn second_pass(
     let mut chunk = Vec::with_capacity(CHUNK_LINES);
     let mut wrong = Diagnostics::default();
     let mut refused: Vec<RefusedLine> = Vec::new();
-    let mut superseded = 0;
+    let mut outdated = 0;
     let mut end = false;
     while !end {
         match reader.next() {
@@ -158,7 +158,7 @@ fn second_pass(
         counts.revised += decided.revised;
         counts.without_gpu_time += decided.without_gpu_time;
         counts.running += decided.running;
-        superseded += decided.superseded;
+        outdated += decided.outdated;
         refused.extend(decided.refused);
         counts.refused += i64::try_from(refused.len()).unwrap_or(0);
         refused.sort_by_key(|line| line.line);
@@ -169,7 +169,7 @@ fn second_pass(
     }
     wrong.into_result()?;
     db.transaction(|db| finish(db, file, ask, import_id, &counts, now))?;
-    Ok(Imported { counts, cut_facts: reader.cut_facts(), superseded })
+    Ok(Imported { counts, cut_facts: reader.cut_facts(), outdated })
 }
 
 /// A strict import keeps refused lines for its error; any other tells them as they come.

@@ -58,6 +58,8 @@ pub enum Unpriced {
     NoPrice,
     /// A row is in force whose price is left empty.
     LeftEmpty,
+    /// The price book knows nothing of this name.
+    UnknownSku,
     /// It has no rate of its own, and nothing says which part of a GPU it is.
     UnknownSlice,
 }
@@ -83,6 +85,9 @@ impl fmt::Display for Unpriced {
         f.write_str(match self {
             Unpriced::NoPrice => "no price is in force",
             Unpriced::LeftEmpty => "its price is left empty",
+            Unpriced::UnknownSku => {
+                "the price book knows no SKU or alias of this name; add it to the aliases of a SKU, or a price"
+            }
             Unpriced::UnknownSlice => "the price book neither prices it nor says which part of a GPU it is",
         })
     }
@@ -187,6 +192,10 @@ impl PriceBook {
     /// # Errors
     /// Why it is unpriced.
     pub fn terms(&self, sku: &Sku, pool: &PoolName, class: ServiceClass, at: Instant) -> Result<Terms, Unpriced> {
+        let known = |code: &SkuCode| self.skus.contains_key(code);
+        if !known(&sku.code) && !known(&SkuCode::full(sku.gpu_model())) {
+            return Err(Unpriced::UnknownSku);
+        }
         let (given, own) = self.rate_of(&sku.code, pool, class, at);
         if given || sku.is_full() {
             return own.map(|rate| Terms { rate, weight: Ratio::ONE });

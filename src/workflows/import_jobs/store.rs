@@ -47,8 +47,8 @@ pub(super) struct Decided {
     pub(super) revised: i64,
     pub(super) without_gpu_time: i64,
     pub(super) running: i64,
-    /// Of the known ones, those that tell what was superseded once.
-    pub(super) superseded: u64,
+    /// Of the known ones, those that tell an earlier end than is known, or what was superseded once.
+    pub(super) outdated: u64,
     pub(super) refused: Vec<RefusedLine>,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Import<'a> {
             decided.known += stored.known;
             decided.revised += stored.revised;
             decided.without_gpu_time += stored.without_gpu_time;
-            decided.superseded += stored.superseded;
+            decided.outdated += stored.outdated;
             decided.refused.extend(stored.refused);
         }
         Ok(decided)
@@ -222,9 +222,9 @@ impl<'a> Import<'a> {
                         same.into_iter().for_each(|known| known.of_this_list = true);
                     }
                     News::NoGpuTime => decided.without_gpu_time += 1,
-                    News::Superseded => {
+                    News::Outdated => {
                         decided.known += 1;
-                        decided.superseded += 1;
+                        decided.outdated += 1;
                     }
                     News::Overlap(_) => again.push(told),
                     News::Refused(reason) => decided.refused.push(refusal(told.record, reason)),
@@ -275,7 +275,7 @@ impl<'a> Import<'a> {
                 );
             }
             Some(before) if self.is_older(before, told) => {
-                return if before.superseded(told) { News::Superseded } else { News::Nothing };
+                return News::Outdated;
             }
             _ => {}
         }
@@ -439,8 +439,8 @@ impl<'a> Import<'a> {
 /// What a line tells beyond what is known.
 enum News {
     Nothing,
-    /// What was told once and superseded.
-    Superseded,
+    /// An earlier end than is known, or what was told once and superseded.
+    Outdated,
     /// Another attempt of the job stands in the way, as far as is known yet.
     Overlap(String),
     NoGpuTime,
