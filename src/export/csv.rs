@@ -122,9 +122,23 @@ pub fn statement(view: &StatementView) -> Result<String, AppError> {
         row.extend(figures(&line.sums)?);
         rows.push(row);
     }
+    for row in &view.unpriced {
+        let mut cells = vec![head.number.clone(), cell(&head.team_code), "unpriced".into(), String::new()];
+        cells.extend([cell(row.sku.code.as_str()), cell(row.pool.as_str()), row.service_class.as_str().to_owned()]);
+        cells.extend([String::new(), String::new(), row.jobs.len().to_string()]);
+        cells.extend([six(seconds(Fraction::whole(row.share_us))?)?, six(seconds(row.gpu_us)?)?]);
+        cells.extend(std::iter::repeat_n(String::new(), 4));
+        rows.push(cells);
+    }
     let mut total = vec![head.number.clone(), cell(&head.team_code), "total".into()];
     total.extend(std::iter::repeat_n(String::new(), 6));
-    total.extend(figures(&head.sums)?);
+    let mut sums = figures(&head.sums)?;
+    if !view.unpriced.is_empty() {
+        // What is not known is not zero: a total of only what has a price would look like a bill.
+        sums.truncate(4);
+        sums.resize(7, String::new());
+    }
+    total.extend(sums);
     rows.push(total);
     written(rows)
 }

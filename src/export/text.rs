@@ -125,8 +125,15 @@ pub fn statement(
 /// The lines of a statement, with their total.
 fn lines(view: &StatementView) -> Result<String, AppError> {
     let head = &view.head;
-    let held = hours(&view.lines.iter().map(|line| Fraction::whole(line.sums.share_us.into())).collect::<Vec<_>>())?;
-    let gpu = hours(&view.lines.iter().map(|line| line.sums.gpu_us).collect::<Vec<_>>())?;
+    let unpriced = &view.unpriced;
+    let held = view.lines.iter().map(|line| i128::from(line.sums.share_us));
+    let held = held.chain(unpriced.iter().map(|row| row.share_us)).map(Fraction::whole);
+    let held = hours(&held.collect::<Vec<_>>())?;
+    let gpu = view.lines.iter().map(|line| line.sums.gpu_us).chain(unpriced.iter().map(|row| row.gpu_us));
+    let gpu = hours(&gpu.collect::<Vec<_>>())?;
+    let at = |column: &gpuledger_domain::money::Column<2>, index: usize| {
+        column.parts.get(index).copied().map(grouped).unwrap_or_default()
+    };
     let currency = head.credit_rate.as_ref().map_or("", |(currency, _)| currency.as_str());
     let mut table = Table::new(&[
         "workload",
@@ -141,35 +148,32 @@ fn lines(view: &StatementView) -> Result<String, AppError> {
         currency,
     ]);
     for (index, line) in view.lines.iter().enumerate() {
-        let at = |column: &gpuledger_domain::money::Column<2>| column.parts.get(index).copied().unwrap_or_default();
         table.row([
             line.workload.as_str().to_owned(),
             line.sku_code.to_string(),
             line.pool.to_string(),
             line.service_class.as_str().to_owned(),
-            grouped(at(&held)),
-            grouped(at(&gpu)),
+            at(&held, index),
+            at(&gpu, index),
             measured(line.sums.share_us, line.sums.estimated_us),
             rate_text(line.rate, line.weight)?,
             grouped(line.sums.amount),
             line.sums.currency_amount.map(grouped).unwrap_or_default(),
         ]);
     }
-    table.row(
-        [
-            "total",
-            "",
-            "",
-            "",
-            &grouped(held.total),
-            &grouped(gpu.total),
-            &measured(head.sums.share_us, head.sums.estimated_us),
-            "",
-            &grouped(head.sums.amount),
-            &head.sums.currency_amount.map(grouped).unwrap_or_default(),
-        ]
-        .map(str::to_owned),
-    );
+    for (index, row) in (view.lines.len()..).zip(unpriced) {
+        let (held, gpu) = (at(&held, index), at(&gpu, index));
+        let (sku, pool) = (row.sku.code.as_str(), row.pool.as_str());
+        table.row(["", sku, pool, row.service_class.as_str(), &held, &gpu, "", "", "unpriced", ""].map(str::to_owned));
+    }
+    let (amount, currency_amount) = if unpriced.is_empty() {
+        (grouped(head.sums.amount), head.sums.currency_amount.map(grouped).unwrap_or_default())
+    } else {
+        ("unpriced".to_owned(), String::new())
+    };
+    let measured = measured(head.sums.share_us, head.sums.estimated_us);
+    let (held, gpu) = (grouped(held.total), grouped(gpu.total));
+    table.row(["total", "", "", "", &held, &gpu, &measured, "", &amount, &currency_amount].map(str::to_owned));
     Ok(table.text())
 }
 
