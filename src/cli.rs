@@ -6,9 +6,11 @@ mod config;
 mod demo;
 mod doctor;
 mod import;
+mod job;
 mod migrate;
 mod rules_test;
 mod statement;
+mod usage;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -54,6 +56,10 @@ enum Command {
     /// Statements: list, show, render
     #[command(subcommand)]
     Statement(statement::Command),
+    /// GPU-time held in any interval, summed by account, user, SKU or other facts
+    Usage(usage::Arguments),
+    /// What is known of a job: its attempts, the tasks of its array, the parts of a heterogeneous job
+    Job(job::Arguments),
     /// Settings
     #[command(subcommand)]
     Config(config::Command),
@@ -117,6 +123,8 @@ fn run(arguments: Arguments) -> Result<Outcome, AppError> {
         Command::Rules(RulesCommand::Test(arguments)) => rules_test::run(&context, &arguments),
         Command::Close(arguments) => close::run(&context, &arguments),
         Command::Statement(command) => statement::run(&context, &command),
+        Command::Usage(arguments) => usage::run(&context, &arguments),
+        Command::Job(arguments) => job::run(&context, &arguments),
         Command::Config(command) => config::run(&context, &command),
         Command::Demo(arguments) => demo::run(&context, &arguments),
         Command::Doctor(arguments) => doctor::run(&context, &arguments),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use gpuledger_db::catalogue::CatalogueKind;
 use gpuledger_db::{Database, period};
 use gpuledger_domain::calendar::{BillingCalendar, Month};
+use gpuledger_domain::inventory::Inventory;
 use gpuledger_domain::time::Instant;
 
 use crate::config::Config;
@@ -59,12 +60,21 @@ pub fn prepare(
         apply(&mut db, &config.calendar, &Wanted { kind, read: &read, actor }, clock())?;
     }
     let mapping = mapping::parse(&SourceText::new("mapping.toml", MAPPING))?;
-    let file = InputFile::of_bytes("philly.csv.gz", TRACE)?;
+    let file = InputFile::of_bytes("philly.csv.gz", TRACE);
     import_jobs(
         &mut db,
         &config.calendar,
         &file,
-        &ImportJobs { mapping: &mapping, strict: true, restate: false, as_of: None, actor },
+        &ImportJobs {
+            list: &mapping,
+            inventory: &Inventory::default(),
+            pool: None,
+            strict: true,
+            restate: false,
+            as_of: None,
+            action: "import jobs",
+            actor,
+        },
         watcher,
         &clock,
     )?;

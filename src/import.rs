@@ -3,7 +3,9 @@
 
 mod host_list;
 pub mod job_list;
+pub mod job_record;
 mod repeats;
+pub mod sacct;
 mod stream;
 mod time_text;
 

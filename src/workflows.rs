@@ -1,6 +1,7 @@
 //! One use case a file. A workflow takes a connection, the time and what it is asked; it decides what is one
 //! transaction. It prints nothing and knows no page, no argument and no HTTP.
 
+pub mod adjustments;
 pub mod apply_catalogue;
 pub mod books;
 pub mod close;
@@ -8,7 +9,9 @@ pub mod evidence;
 pub mod examine;
 pub mod import_jobs;
 mod job_facts;
+pub mod job_history;
 pub mod migrate;
 pub mod price_period;
 pub mod roll_up;
 pub mod statements;
+pub mod usage_report;

@@ -91,11 +91,11 @@ fn killed_at_any_moment_and_run_again_it_ends_the_same(books: Books) {
     let mut moments = Moments::from_environment();
     let mut kills = 0;
     for _ in 0..12 {
-        kills += u32::from(killed(&books, IMPORT, Duration::from_millis(moments.below(import_ms))));
+        kills += u32::from(killed(&books, IMPORT, Duration::from_millis(moments.below(import_ms * 2 / 3))));
     }
     command::run(&books, IMPORT).good();
     for _ in 0..12 {
-        kills += u32::from(killed(&books, CLOSE, Duration::from_millis(moments.below(close_ms))));
+        kills += u32::from(killed(&books, CLOSE, Duration::from_millis(moments.below(close_ms * 2 / 3))));
     }
     command::run(&books, CLOSE).good();
     assert!(kills >= 6, "only {kills} runs were killed in time");

@@ -7,7 +7,7 @@ use gpuledger_domain::money::Printed;
 use super::{Context, print, tell};
 use crate::error::{AppError, Outcome};
 use crate::export::{screen, text};
-use crate::import::job_list::RefusedLine;
+use crate::import::job_record::RefusedLine;
 use crate::workflows::import_jobs::ImportWatcher;
 use crate::{clock, demo, web};
 

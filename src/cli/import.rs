@@ -3,7 +3,8 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use gpuledger_domain::ids::LENGTH_BYTES_MAX;
+use gpuledger_domain::ids::{ClusterName, LENGTH_BYTES_MAX, PoolName};
+use gpuledger_domain::inventory::Inventory;
 use gpuledger_domain::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -11,20 +12,20 @@ use super::{Context, actor, print, tell};
 use crate::error::{AppError, Outcome};
 use crate::files::{SourceText, mapping};
 use crate::import::InputFile;
-use crate::import::job_list::RefusedLine;
-use crate::workflows::import_jobs::{ImportJobs, ImportWatcher, import_jobs};
+use crate::import::job_record::{JobList, RefusedLine};
+use crate::import::sacct::{SacctList, SacctOptions};
+use crate::workflows::import_jobs::{ImportJobs, ImportWatcher, Imported, import_jobs};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Import a list of jobs as CSV, plain or packed by gzip or zstd
-    Jobs(Arguments),
+    Jobs(JobsArguments),
+    /// Import Slurm's accounting: `sacct` as text or JSON, answers of slurmrestd; plain or packed by gzip or zstd
+    Sacct(SacctArguments),
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
-    /// Says which column is what, in which units and zone
-    #[arg(long, value_name = "FILE")]
-    mapping: PathBuf,
+struct Common {
     /// Refuse the whole list if one line is bad
     #[arg(long)]
     strict: bool,
@@ -36,6 +37,43 @@ pub(super) struct Arguments {
     as_of: Option<String>,
     /// The list; - is standard input
     file: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct JobsArguments {
+    /// Says which column is what, in which units and zone
+    #[arg(long, value_name = "FILE")]
+    mapping: PathBuf,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What is said of a list of Slurm's accounting besides what it says itself.
+#[derive(Debug, clap::Args)]
+pub(super) struct SacctForm {
+    /// The cluster, where the list does not name it
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// The time zone in which times without an offset were written, such as UTC or Europe/Berlin
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+    /// What stands between columns, where the heading does not show it; \t and \x1f are understood
+    #[arg(long, value_name = "TEXT")]
+    delimiter: Option<String>,
+    /// The fields of a list without a heading, by comma and in order, as `sacct --format` takes them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    fields: Option<Vec<String>>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SacctArguments {
+    #[command(flatten)]
+    form: SacctForm,
+    /// The pool of jobs of which the inventory does not know one
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Shows progress on a terminal, and refused lines everywhere.
@@ -61,21 +99,83 @@ impl ImportWatcher for Watcher {
     }
 }
 
+impl SacctForm {
+    /// As the reader takes it.
+    pub(super) fn options(&self) -> Result<SacctOptions, AppError> {
+        let cluster = self.cluster.as_deref().map(ClusterName::parse).transpose();
+        let cluster = cluster.map_err(|message| AppError::Refused(format!("--cluster: {message}")))?;
+        let delimiter = self.delimiter.as_deref().map(|text| text.replace("\\t", "\t").replace("\\x1f", "\u{1f}"));
+        if delimiter.as_deref() == Some("") {
+            return Err(AppError::Refused("--delimiter is empty; give what stands between columns".into()));
+        }
+        let fields = self.fields.clone();
+        Ok(SacctOptions { cluster, zone: self.zone.clone(), delimiter, fields })
+    }
+}
+
 pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppError> {
-    let Command::Jobs(arguments) = command;
-    let mapping = mapping::parse(&SourceText::read(&arguments.mapping)?)?;
-    let file = InputFile::open(&arguments.file)?;
+    match command {
+        Command::Jobs(arguments) => {
+            let mapping = mapping::parse(&SourceText::read(&arguments.mapping)?)?;
+            let file = InputFile::open(&arguments.common.file)?;
+            let nothing = Inventory::default();
+            import(
+                context,
+                &arguments.common,
+                &file,
+                &Listed { list: &mapping, inventory: &nothing, pool: None, action: "import jobs" },
+            )
+        }
+        Command::Sacct(arguments) => {
+            let pool = arguments.pool.as_deref().map(PoolName::parse).transpose();
+            let pool = pool.map_err(|message| AppError::Refused(format!("--pool: {message}")))?;
+            let file = InputFile::open(&arguments.common.file)?;
+            let list = SacctList::of_file(&file, arguments.form.options()?)?;
+            let inventory = Inventory::default();
+            import(
+                context,
+                &arguments.common,
+                &file,
+                &Listed { list: &list, inventory: &inventory, pool: pool.as_ref(), action: "import sacct" },
+            )
+        }
+    }
+}
+
+/// A list and what places its jobs.
+struct Listed<'a> {
+    list: &'a dyn JobList,
+    inventory: &'a Inventory,
+    pool: Option<&'a PoolName>,
+    action: &'a str,
+}
+
+fn import(context: &Context, common: &Common, file: &InputFile, listed: &Listed<'_>) -> Result<Outcome, AppError> {
     let mut db = context.db()?;
-    let bar = std::io::stderr().is_terminal().then(|| progress_bar(file.size_bytes * 2));
+    let passes = if common.strict || listed.list.identifies_by_content() { 2 } else { 1 };
+    let bar = std::io::stderr().is_terminal().then(|| progress_bar(file.size_bytes * passes));
     let mut watcher = Watcher { bar, file: file.name.clone() };
-    let as_of = arguments.as_of.as_deref().map(Instant::parse).transpose();
+    let as_of = common.as_of.as_deref().map(Instant::parse).transpose();
     let as_of = as_of.map_err(|message| AppError::Refused(format!("--as-of: {message}")))?;
-    let ask =
-        ImportJobs { mapping: &mapping, strict: arguments.strict, restate: arguments.restate, as_of, actor: &actor() };
-    let imported = import_jobs(&mut db, &context.config.calendar, &file, &ask, &mut watcher, crate::clock::now)?;
+    let ask = ImportJobs {
+        list: listed.list,
+        inventory: listed.inventory,
+        pool: listed.pool,
+        strict: common.strict,
+        restate: common.restate,
+        as_of,
+        action: listed.action,
+        actor: &actor(),
+    };
+    let imported = import_jobs(&mut db, &context.config.calendar, file, &ask, &mut watcher, crate::clock::now)?;
     if let Some(bar) = watcher.bar {
         bar.finish_and_clear();
     }
+    print(&summary(file, &imported))?;
+    Ok(if imported.counts.refused > 0 { Outcome::DoneWithRefusals } else { Outcome::Done })
+}
+
+fn summary(file: &InputFile, imported: &Imported) -> String {
     let counts = imported.counts;
     let mut text = format!(
         "{}: {} lines: {} new, {} known, {} revised, {} without GPU-time, {} still running, {} refused\n",
@@ -100,8 +200,10 @@ pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppEr
     if imported.cut_facts > 0 {
         text += &format!("{} facts had more than {LENGTH_BYTES_MAX} bytes and were cut.\n", imported.cut_facts);
     }
-    print(&text)?;
-    Ok(if counts.refused > 0 { Outcome::DoneWithRefusals } else { Outcome::Done })
+    for notice in &imported.notices {
+        text += &format!("{notice}\n");
+    }
+    text
 }
 
 fn progress_bar(bytes: u64) -> ProgressBar {

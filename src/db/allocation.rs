@@ -29,8 +29,10 @@ pub struct Telling {
     pub sku: SkuId,
     /// The facts of the job.
     pub facts: FactSetId,
-    /// Where, and how many: `NODE=COUNT` by comma.
+    /// Where, and how many: `NODE=COUNT` by comma, with what differs from the first behind each.
     pub placements: String,
+    /// How it ended, in the source's word; empty where not known.
+    pub end_state: String,
     /// Whether it still ran, so that its end is only when the list was written.
     pub provisional: bool,
     /// Which import brought it.
@@ -63,6 +65,7 @@ pub struct NewTelling {
     provisional: i16,
     sha256: Vec<u8>,
     import_id: i64,
+    listed_id: Option<String>,
 }
 
 /// Which telling, of what.
@@ -85,7 +88,7 @@ pub struct TellingOf {
 pub struct TellingDetails {
     /// When it was submitted, if known.
     pub submit: Option<Instant>,
-    /// `NODE=COUNT` by comma; the node is empty where the books name none.
+    /// `NODE=COUNT` by comma, with what differs from the first behind each; the node is empty where the books name none.
     pub placements: String,
     /// How it ended, in the source's word; empty where not known.
     pub end_state: String,
@@ -95,6 +98,8 @@ pub struct TellingDetails {
     pub sha256: Vec<u8>,
     /// Which import brought it.
     pub import_id: i64,
+    /// What people call the attempt, where that is not its id.
+    pub listed_id: Option<String>,
 }
 
 impl NewTelling {
@@ -115,6 +120,7 @@ impl NewTelling {
             provisional: details.provisional.into(),
             sha256: details.sha256,
             import_id: details.import_id,
+            listed_id: details.listed_id,
         }
     }
 }
@@ -135,7 +141,7 @@ pub fn lock_imports(db: &mut Db) -> Result<(), DbError> {
 /// # Errors
 /// What the database says.
 pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BTreeMap<AttemptName, Telling>, DbError> {
-    type Row = (String, i64, (i64, i32, i64, i64, Vec<u8>, i32, i32, i32, String, i16, i64));
+    type Row = (String, i64, (i64, i32, i64, i64, Vec<u8>, i32, i32, i32, String, String, i16, i64));
     let mut known = BTreeMap::new();
     for source_ids in source_ids.chunks(8_192) {
         let rows: Vec<Row> = on_db!(db, c => job::table
@@ -144,12 +150,12 @@ pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BT
             .order((job::id, allocation::revision))
             .select((job::source_id, job::start_us, (job::id, allocation::revision, allocation::start_us, allocation::end_us,
                 allocation::sha256, allocation::node_id, allocation::sku_id, allocation::fact_set_id, allocation::placements,
-                allocation::provisional, allocation::import_id)))
+                allocation::end_state, allocation::provisional, allocation::import_id)))
             .load(c))?;
         for (
             source_id,
             attempt_start,
-            (job, revision, start, end, sha256, node, sku, facts, placements, provisional, import_id),
+            (job, revision, start, end, sha256, node, sku, facts, placements, end_state, provisional, import_id),
         ) in rows
         {
             let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(end));
@@ -169,6 +175,7 @@ pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BT
                     sku,
                     facts,
                     placements,
+                    end_state,
                     provisional: provisional != 0,
                     import_id,
                 },
@@ -176,6 +183,27 @@ pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BT
         }
     }
     Ok(known)
+}
+
+/// Whether any job of a cluster is known.
+///
+/// # Errors
+/// What the database says.
+pub fn has_jobs(db: &mut Db, cluster: ClusterId) -> Result<bool, DbError> {
+    let found: Option<i64> = on_db!(db, c => job::table
+        .filter(job::cluster_id.eq(cluster)).select(job::id).first(c).optional())?;
+    Ok(found.is_some())
+}
+
+/// The number that the next new attempt gets: it is larger as soon as anybody made one.
+///
+/// # Errors
+/// What the database says.
+pub fn next_job(db: &mut Db) -> Result<i64, DbError> {
+    use crate::schema::id_counter;
+    let next: Option<i64> =
+        on_db!(db, c => id_counter::table.find("job").select(id_counter::next).first(c).optional())?;
+    Ok(next.unwrap_or(0))
 }
 
 /// Gives numbers to attempts that are not known yet, in their order.
@@ -207,7 +235,7 @@ pub fn insert_jobs(db: &mut Db, cluster: ClusterId, attempts: &[&AttemptName]) -
 /// # Errors
 /// What the database says; a revision that is held already is an error.
 pub fn insert_tellings(db: &mut Db, tellings: &[NewTelling]) -> Result<(), DbError> {
-    insert_all!(db, allocation::table, 13, tellings)
+    insert_all!(db, allocation::table, 14, tellings)
 }
 
 /// What attempts that have usage between two instants are called, with their cluster, by number.
@@ -241,4 +269,116 @@ pub fn identity(db: &mut Db, cluster: ClusterId, columns: &str, zone: &str) -> R
         .on_conflict_do_nothing()
         .execute(c))?;
     Ok(on_db!(db, c => dsl::row_identity.find(cluster).select((dsl::column_names, dsl::zone)).first(c))?)
+}
+
+/// Notes the zone of a cluster's times without an offset, where none was noted.
+///
+/// # Errors
+/// What the database says.
+pub fn note_zone(db: &mut Db, cluster: ClusterId, zone: &str) -> Result<(), DbError> {
+    use crate::schema::row_identity::dsl;
+    on_db!(db, c => diesel::update(dsl::row_identity.find(cluster).filter(dsl::zone.eq("")))
+        .set(dsl::zone.eq(zone))
+        .execute(c))?;
+    Ok(())
+}
+
+/// How an attempt ended, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptEnd {
+    /// The attempt.
+    pub job: JobId,
+    /// When it held its GPUs.
+    pub interval: Interval,
+    /// How it ended, in the source's word; empty where not known.
+    pub end_state: String,
+    /// Whether it still ran, so that its end is only when the list was written.
+    pub provisional: bool,
+}
+
+/// How these attempts ended, in the order of their numbers. Those that held nothing are left out.
+///
+/// # Errors
+/// What the database says.
+pub fn ends(db: &mut Db, jobs: &[JobId]) -> Result<Vec<AttemptEnd>, DbError> {
+    type Row = (i64, i32, i64, i64, String, i16);
+    let mut ends: BTreeMap<i64, Option<AttemptEnd>> = BTreeMap::new();
+    for jobs in jobs.chunks(8_192) {
+        let ids: Vec<i64> = jobs.iter().map(|job| job.0).collect();
+        let rows: Vec<Row> = on_db!(db, c => allocation::table
+            .filter(allocation::job_id.eq_any(&ids))
+            .order((allocation::job_id, allocation::revision))
+            .select((allocation::job_id, allocation::revision, allocation::start_us, allocation::end_us,
+                allocation::end_state, allocation::provisional))
+            .load(c))?;
+        // The newest revision comes last.
+        ends.extend(rows.into_iter().map(|(job, _, start, end, end_state, provisional)| {
+            let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(end));
+            let provisional = provisional != 0;
+            (job, interval.map(|interval| AttemptEnd { job: JobId(job), interval, end_state, provisional }))
+        }));
+    }
+    Ok(ends.into_values().flatten().collect())
+}
+
+/// The newest telling of an attempt, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownAttempt {
+    /// The scheduler's own id.
+    pub source_id: String,
+    /// What people call it, where that is not its id.
+    pub listed_id: Option<String>,
+    /// When it began, by the source's word.
+    pub start: Instant,
+    /// When it held its GPUs; `None` where it is told to have held none.
+    pub interval: Option<Interval>,
+    /// `NODE=COUNT` by comma, with what differs from the first behind each.
+    pub placements: String,
+    /// What the first placement holds, as the source calls it.
+    pub sku: String,
+    /// How it ended, in the source's word; empty where not known.
+    pub end_state: String,
+    /// Whether it still ran, so that its end is only when the list was written.
+    pub provisional: bool,
+    /// How often it was told anew.
+    pub revision: i32,
+}
+
+/// The attempts of a cluster whose id is `id`, or that people call `id`, `id_…` or `id+…`; in the order of their
+/// starts, ids and listed ids.
+///
+/// # Errors
+/// What the database says.
+pub fn attempts(db: &mut Db, cluster: ClusterId, id: &str) -> Result<Vec<KnownAttempt>, DbError> {
+    use crate::schema::sku;
+    type Row = (String, i64, (i64, i32, i64, i64, String, String, i16, Option<String>), String);
+    let (tasks, tasks_end) = (format!("{id}_"), format!("{id}`"));
+    let (parts, parts_end) = (format!("{id}+"), format!("{id},"));
+    let called = allocation::listed_id
+        .eq(id)
+        .or(allocation::listed_id.ge(&tasks).and(allocation::listed_id.lt(&tasks_end)))
+        .or(allocation::listed_id.ge(&parts).and(allocation::listed_id.lt(&parts_end)));
+    let called: Vec<i64> = on_db!(db, c => allocation::table.filter(called).select(allocation::job_id).load(c))?;
+    let mut newest: BTreeMap<i64, KnownAttempt> = BTreeMap::new();
+    let rows: Vec<Row> = on_db!(db, c => job::table
+        .inner_join(allocation::table.on(allocation::job_id.eq(job::id)))
+        .inner_join(sku::table.on(sku::id.eq(allocation::sku_id)))
+        .filter(job::cluster_id.eq(cluster).and(job::source_id.eq(id).or(job::id.eq_any(&called))))
+        .order((job::id, allocation::revision))
+        .select((job::source_id, job::start_us, (job::id, allocation::revision, allocation::start_us, allocation::end_us,
+            allocation::placements, allocation::end_state, allocation::provisional, allocation::listed_id), sku::code))
+        .load(c))?;
+    for (source_id, start, (job, revision, from, until, placements, end_state, provisional, listed_id), sku) in rows {
+        let interval = Interval::new(Instant::from_micros(from), Instant::from_micros(until));
+        let start = Instant::from_micros(start);
+        let provisional = provisional != 0;
+        // The newest revision comes last.
+        newest.insert(
+            job,
+            KnownAttempt { source_id, listed_id, start, interval, placements, sku, end_state, provisional, revision },
+        );
+    }
+    let mut attempts: Vec<KnownAttempt> = newest.into_values().collect();
+    attempts.sort_by(|a, b| (a.start, &a.source_id, &a.listed_id).cmp(&(b.start, &b.source_id, &b.listed_id)));
+    Ok(attempts)
 }

@@ -71,9 +71,10 @@ struct Row {
     corrects_closing_id: i64,
     corrects_number: i64,
     reason: String,
+    end_cause: Option<i16>,
 }
 
-const COLUMNS: usize = 26;
+const COLUMNS: usize = 27;
 
 fn row(closing_id: i64, number: i64, charge: &Charge) -> Row {
     Row {
@@ -103,6 +104,7 @@ fn row(closing_id: i64, number: i64, charge: &Charge) -> Row {
         corrects_closing_id: 0,
         corrects_number: 0,
         reason: String::new(),
+        end_cause: charge.end_cause.map(Code::code),
     }
 }
 
@@ -134,8 +136,29 @@ impl TryFrom<Row> for Charge {
             rate: Rate::parse(&row.rate).map_err(DbError::Inconsistent)?,
             weight: ratio(row.weight_part, row.weight_whole)?,
             amount: MicroCredits(row.amount_micros),
+            end_cause: row.end_cause.map(Code::from_code).transpose()?,
         })
     }
+}
+
+/// The charges that a closing made for these jobs, in their order.
+///
+/// # Errors
+/// What the database says.
+pub fn charges_of_jobs(db: &mut Db, closing_id: i64, jobs: &[JobId]) -> Result<Vec<Charge>, DbError> {
+    let mut charges: Vec<(i64, Charge)> = Vec::new();
+    for jobs in jobs.chunks(8_192) {
+        let ids: Vec<i64> = jobs.iter().map(|job| job.0).collect();
+        let rows: Vec<Row> = on_db!(db, c => charge::table
+            .filter(charge::closing_id.eq(closing_id).and(charge::job_id.eq_any(&ids)))
+            .order(charge::number)
+            .load(c))?;
+        for row in rows {
+            charges.push((row.number, Charge::try_from(row)?));
+        }
+    }
+    charges.sort_by_key(|(number, _)| *number);
+    Ok(charges.into_iter().map(|(_, charge)| charge).collect())
 }
 
 /// Removes what closings of a period left unsealed. Call it in a transaction that holds the period.

@@ -1,7 +1,7 @@
 //! The small numbers that stand for words of the domain in tables. They never change their meaning.
 
 use gpuledger_domain::metering::{Source, State};
-use gpuledger_domain::pricing::ChargeKind;
+use gpuledger_domain::pricing::{ChargeKind, EndCause};
 use gpuledger_domain::rules::{ServiceClass, Workload};
 use gpuledger_domain::units::Ratio;
 
@@ -63,6 +63,20 @@ impl Code for ChargeKind {
         (6, ChargeKind::OwnerCredit),
         (7, ChargeKind::Adjustment),
         (8, ChargeKind::Correction),
+    ];
+}
+
+impl Code for EndCause {
+    const NAME: &'static str = "end cause";
+    const CODES: &'static [(i16, EndCause)] = &[
+        (1, EndCause::Completed),
+        (2, EndCause::Failed),
+        (3, EndCause::OutOfMemory),
+        (4, EndCause::Timeout),
+        (5, EndCause::Cancelled),
+        (6, EndCause::NodeFailure),
+        (7, EndCause::PreEmpted),
+        (8, EndCause::Maintenance),
     ];
 }
 

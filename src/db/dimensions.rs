@@ -12,7 +12,7 @@ use gpuledger_domain::time::Instant;
 use crate::codes::ratio;
 use crate::error::missing;
 use crate::schema::{cluster, experiment, fact_set, node, pool, pool_membership, sku, team};
-use crate::{Db, DbError, on_db};
+use crate::{Db, DbError, insert_all, on_db};
 
 /// The number of a cluster.
 pub type ClusterId = i32;
@@ -50,6 +50,22 @@ macro_rules! intern {
 /// What the database says.
 pub fn intern_cluster(db: &mut Db, name: &ClusterName) -> Result<ClusterId, DbError> {
     intern!(db, cluster, cluster::name.eq(name.as_str()), cluster::name.eq(name.as_str()))
+}
+
+/// The number of a cluster, if it is known.
+///
+/// # Errors
+/// What the database says.
+pub fn find_cluster(db: &mut Db, name: &ClusterName) -> Result<Option<ClusterId>, DbError> {
+    Ok(on_db!(db, c => cluster::table.filter(cluster::name.eq(name.as_str())).select(cluster::id).first(c).optional())?)
+}
+
+/// The canonical body of a set of facts.
+///
+/// # Errors
+/// What the database says; a number without a set is an error.
+pub fn fact_set_body(db: &mut Db, id: FactSetId) -> Result<String, DbError> {
+    Ok(on_db!(db, c => fact_set::table.find(id.0).select(fact_set::body).first(c))?)
 }
 
 /// The number of a pool, new if it was not known.
@@ -129,6 +145,50 @@ pub fn intern_sku(db: &mut Db, wanted: &Sku) -> Result<SkuId, DbError> {
 pub fn intern_fact_set(db: &mut Db, sha256: &[u8], body: &str) -> Result<FactSetId, DbError> {
     intern!(db, fact_set, fact_set::sha256.eq(sha256), (fact_set::sha256.eq(sha256), fact_set::body.eq(body)))
         .map(FactSetId)
+}
+
+/// The numbers of sets of job facts, each its SHA-256 and canonical body, in their order; new where not known. No two
+/// of them may be the same.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_fact_sets(db: &mut Db, wanted: &[(&[u8], &str)]) -> Result<Vec<FactSetId>, DbError> {
+    let mut known: BTreeMap<Vec<u8>, i32> = BTreeMap::new();
+    for wanted in wanted.chunks(8_192) {
+        let hashes: Vec<&[u8]> = wanted.iter().map(|(sha256, _)| *sha256).collect();
+        let rows: Vec<(Vec<u8>, i32)> = on_db!(db, c => fact_set::table
+            .filter(fact_set::sha256.eq_any(&hashes)).select((fact_set::sha256, fact_set::id)).load(c))?;
+        known.extend(rows);
+    }
+    let mut ids = Vec::with_capacity(wanted.len());
+    let missing = wanted.iter().filter(|(sha256, _)| !known.contains_key(*sha256)).count();
+    let mut next =
+        if missing == 0 { 0 } else { db.take_ids("fact_set", i64::try_from(missing).map_err(|_| DbError::Overflow)?)? };
+    let mut rows = Vec::with_capacity(missing);
+    for (sha256, body) in wanted {
+        let id = match known.get(*sha256) {
+            Some(id) => *id,
+            None => {
+                let id = i32::try_from(next).map_err(|_| DbError::Overflow)?;
+                next += 1;
+                rows.push((fact_set::id.eq(id), fact_set::sha256.eq(*sha256), fact_set::body.eq(*body)));
+                id
+            }
+        };
+        ids.push(FactSetId(id));
+    }
+    insert_all!(db, fact_set::table, 3, rows.as_slice())?;
+    Ok(ids)
+}
+
+/// The nodes that stand for the pools of a cluster.
+///
+/// # Errors
+/// What the database says.
+pub fn stand_ins(db: &mut Db, cluster: ClusterId) -> Result<Vec<NodeId>, DbError> {
+    let ids: Vec<i32> = on_db!(db, c => node::table
+        .filter(node::cluster_id.eq(cluster).and(node::kind.eq(2))).order(node::id).select(node::id).load(c))?;
+    Ok(ids.into_iter().map(NodeId).collect())
 }
 
 /// The number of a team, new if it was not known.

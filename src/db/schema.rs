@@ -173,6 +173,7 @@ diesel::table! {
         provisional -> SmallInt,
         sha256 -> Binary,
         import_id -> BigInt,
+        listed_id -> Nullable<Text>,
     }
 }
 
@@ -305,6 +306,7 @@ diesel::table! {
         corrects_closing_id -> BigInt,
         corrects_number -> BigInt,
         reason -> Text,
+        end_cause -> Nullable<SmallInt>,
     }
 }
 
@@ -364,6 +366,7 @@ diesel::table! {
         charged_micros -> BigInt,
         amount_hundredths -> BigInt,
         currency_hundredths -> BigInt,
+        end_cause -> Nullable<SmallInt>,
     }
 }
 

@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use gpuledger_domain::ids::{PoolName, SkuCode, SkuId, TeamId};
 use gpuledger_domain::money::{Printed, Rate};
-use gpuledger_domain::pricing::ChargeKind;
+use gpuledger_domain::pricing::{ChargeKind, EndCause};
 use gpuledger_domain::rules::{ServiceClass, Workload};
 use gpuledger_domain::time::Instant;
 use gpuledger_domain::units::{Fraction, Ratio};
@@ -87,6 +87,8 @@ pub struct IssuedLine {
     pub rate: Rate,
     /// The part of the rate that applies.
     pub weight: Ratio,
+    /// For an adjustment, the end cause it is made for.
+    pub end_cause: Option<EndCause>,
     /// Its sums.
     pub sums: StoredSums,
 }
@@ -141,6 +143,7 @@ struct LineRow {
     charged_micros: i64,
     amount_hundredths: i64,
     currency_hundredths: i64,
+    end_cause: Option<i16>,
 }
 
 fn hundredths(printed: Printed<2>) -> Result<i64, DbError> {
@@ -187,7 +190,7 @@ pub fn insert(db: &mut Db, issued: &IssuedStatement, lines: &[IssuedLine]) -> Re
     };
     on_db!(db, c => diesel::insert_into(statement::table).values(&row).execute(c))?;
     let lines = (1..).zip(lines).map(|(number, line)| line_row(id, number, line)).collect::<Result<Vec<_>, _>>()?;
-    insert_all!(db, statement_line::table, 19, lines.as_slice())?;
+    insert_all!(db, statement_line::table, 20, lines.as_slice())?;
     Ok(id)
 }
 
@@ -213,6 +216,7 @@ fn line_row(statement_id: i64, number: i32, line: &IssuedLine) -> Result<LineRow
         charged_micros: sums.charged_micros,
         amount_hundredths: hundredths(sums.amount)?,
         currency_hundredths: hundredths(sums.currency_amount.unwrap_or_default())?,
+        end_cause: line.end_cause.map(Code::code),
     })
 }
 
@@ -263,6 +267,7 @@ fn line(row: LineRow, has_currency: bool) -> Result<IssuedLine, DbError> {
         service_class: Code::from_code(row.service_class)?,
         rate: Rate::parse(&row.rate).map_err(DbError::Inconsistent)?,
         weight: ratio(row.weight_part, row.weight_whole)?,
+        end_cause: row.end_cause.map(Code::from_code).transpose()?,
         sums: StoredSums {
             jobs: row.jobs,
             share_us: row.share_us,

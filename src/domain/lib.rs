@@ -13,6 +13,7 @@
 
 pub mod calendar;
 pub mod ids;
+pub mod inventory;
 pub mod metering;
 pub mod money;
 pub mod pricing;

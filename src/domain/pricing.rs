@@ -4,9 +4,13 @@
 //! once. What has no price is unpriced, which is not zero.
 
 mod charge;
+mod end_cause;
 mod price_book;
 mod slices;
+mod suspended;
 
 pub use charge::{Charge, ChargeKind, Payer, charge};
+pub use end_cause::{EndCause, EndCausePolicy};
 pub use price_book::{Gap, PoolTerms, PriceBook, PriceKey, PriceRow, Terms, Unpriced};
 pub use slices::{Basis, Sku, SkuSlices, dearest_layout, weights};
+pub use suspended::{SuspendedPolicy, SuspendedTime};

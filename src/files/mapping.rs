@@ -106,6 +106,8 @@ pub struct Identity {
     pub columns: String,
     /// The zone and pattern of times without an offset; empty where they have one.
     pub zone: String,
+    /// Whether other forms of the same list tell the same times with an offset, so that a zone may be told later.
+    pub with_offsets_elsewhere: bool,
 }
 
 /// How instants are written.
@@ -156,7 +158,7 @@ impl Mapping {
             (TimeFormat::Pattern(pattern), Some(zone)) if needs_zone(pattern) => format!("{zone}, {pattern}"),
             _ => String::new(),
         };
-        Identity { columns, zone }
+        Identity { columns, zone, with_offsets_elsewhere: false }
     }
 }
 

@@ -7,74 +7,16 @@ use std::rc::Rc;
 
 use gpuledger_domain::ids::{ClusterName, LENGTH_BYTES_MAX, PoolName, SkuCode, checked_fact};
 use gpuledger_domain::rules::JobFacts;
-use gpuledger_domain::time::{Instant, Interval};
+use gpuledger_domain::time::Interval;
 use sha2::{Digest, Sha256};
 
 use super::host_list;
+use super::job_record::{GPUS_MAX, Grant, Held, JobIdentity, JobList, JobReader, JobRecord, RefusedLine};
 use super::repeats::RowHash;
 use super::stream::{InputFile, LineGuard};
 use super::time_text::{InstantReader, scaled_decimal};
 use crate::error::AppError;
-use crate::files::mapping::{JobField, Mapping};
-
-/// Most GPUs one job may hold: as many as the largest cluster that the product is made for.
-const GPUS_MAX: i32 = 100_000;
-
-/// How a line says which job it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JobIdentity {
-    /// By the scheduler's own id.
-    Id(String),
-    /// By its content; equal rows are told apart by their ordinal.
-    Row(RowHash),
-}
-
-/// A line, read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobRecord {
-    /// Where it stands, from 1, the heading included.
-    pub line: u64,
-    /// Which job.
-    pub identity: JobIdentity,
-    /// Its cluster.
-    pub cluster: ClusterName,
-    /// Its pool.
-    pub pool: PoolName,
-    /// Its SKU, by whatever name.
-    pub sku: SkuCode,
-    /// What rules look at.
-    pub facts: JobFacts,
-    /// When it held its GPUs.
-    pub held: Held,
-    /// When it was submitted.
-    pub submit: Option<Instant>,
-    /// How it ended; empty where not known.
-    pub end_state: String,
-    /// How many GPUs on which nodes; the name is empty where no node is named.
-    pub placements: Vec<(String, i32)>,
-}
-
-/// When a job held its GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// From start to end.
-    Ended(Interval),
-    /// From here on; it still ran when the list was written.
-    Running(Instant),
-    /// Never: it has no GPU, did not start, or ended when it began; with its start, if it has one.
-    Never(Option<Instant>),
-}
-
-/// A line that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedLine {
-    /// Where it stands, from 1.
-    pub line: u64,
-    /// Which column; empty for the line as a whole.
-    pub field: String,
-    /// What is wrong, and what to do.
-    pub reason: String,
-}
+use crate::files::mapping::{Identity, JobField, Mapping};
 
 /// Reads a list line by line.
 #[allow(missing_debug_implementations)]
@@ -153,17 +95,37 @@ impl JobListReader {
             broken: false,
         })
     }
+}
 
-    /// Facts that were cut because they were too long.
-    #[must_use]
-    pub fn cut_facts(&self) -> u64 {
+impl JobList for Mapping {
+    fn identity(&self) -> Identity {
+        Mapping::identity(self)
+    }
+
+    fn identifies_by_content(&self) -> bool {
+        !self.columns.contains_key(&JobField::Id)
+    }
+
+    fn clips(&self) -> bool {
+        false
+    }
+
+    fn open<'a>(&'a self, file: &InputFile) -> Result<Box<dyn JobReader + 'a>, AppError> {
+        Ok(Box::new(JobListReader::open(file, self)?))
+    }
+}
+
+impl JobReader for JobListReader {
+    fn bytes_read(&self) -> u64 {
+        self.read.get()
+    }
+
+    fn cut_facts(&self) -> u64 {
         self.layout.cut_facts.get()
     }
 
-    /// Packed bytes read so far.
-    #[must_use]
-    pub fn bytes_read(&self) -> u64 {
-        self.read.get()
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -269,7 +231,7 @@ impl Layout {
         let fact = |field: &JobField| self.field(record, field, |text| self.fact(text));
         let facts = JobFacts {
             cluster: cluster.to_string(),
-            pool: pool.to_string(),
+            pool: String::new(),
             user: fact(&JobField::User)?,
             account: fact(&JobField::Account)?,
             partition: fact(&JobField::Partition)?,
@@ -298,7 +260,25 @@ impl Layout {
         } else {
             JobIdentity::Row(self.row_hash(record))
         };
-        Ok(JobRecord { line: 0, identity, cluster, pool, sku, facts, held, submit, end_state, placements })
+        let grants: Vec<Grant> = placements
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(node, count)| Grant { node, sku: sku.clone(), count })
+            .collect();
+        Ok(JobRecord {
+            line: 0,
+            identity,
+            listed_id: String::new(),
+            cluster,
+            pool: Some(pool),
+            facts,
+            held,
+            suspended_us: 0,
+            submit,
+            end_state,
+            grants,
+            nodes: Vec::new(),
+        })
     }
 
     /// A job without GPUs may lack any other cell, its start too.
@@ -314,7 +294,7 @@ impl Layout {
         let end_text = self.text(record, if duration { &JobField::Duration } else { &JobField::End });
         let start = self.field(record, &JobField::Start, |text| self.instants.read(text))?;
         if end_text.is_empty() {
-            return Ok(Held::Running(start));
+            return Ok(Held::Running { start, until: None });
         }
         let (end_field, end) = if duration {
             let length = self.field(record, &JobField::Duration, |text| scaled_decimal(text, self.duration_unit_us))?;

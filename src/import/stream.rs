@@ -1,8 +1,9 @@
 //! A file as a stream of bytes, unpacked on the way.
 
 use std::cell::Cell;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufRead, BufReader, Cursor, Read, Seek};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::error::AppError;
 
@@ -11,9 +12,16 @@ use crate::error::AppError;
 pub struct InputFile {
     /// As the person named it.
     pub name: String,
-    file: std::fs::File,
+    content: Content,
     /// Its size as it lies on disk, in bytes.
     pub size_bytes: u64,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+enum Content {
+    File(std::fs::File),
+    Memory(Arc<[u8]>),
 }
 
 /// Longest line that is read, in bytes: past it a quote was not closed.
@@ -40,39 +48,39 @@ impl InputFile {
         if !metadata.is_file() {
             return Err(AppError::file(path, "it is no plain file; import - to read from a pipe"));
         }
-        Ok(InputFile { name: path.to_owned(), file, size_bytes: metadata.len() })
+        Ok(InputFile { name: path.to_owned(), content: Content::File(file), size_bytes: metadata.len() })
     }
 
-    /// Takes bytes that are in the program itself.
-    ///
-    /// # Errors
-    /// [`AppError::File`] where no temporary file can be made.
-    pub fn of_bytes(name: &str, bytes: &[u8]) -> Result<InputFile, AppError> {
-        use std::io::Write;
-        let mut file = tempfile::tempfile().map_err(|error| AppError::file(name, error))?;
-        file.write_all(bytes).map_err(|error| AppError::file(name, error))?;
+    /// Takes bytes that are in memory.
+    #[must_use]
+    pub fn of_bytes(name: &str, bytes: &[u8]) -> InputFile {
         let size_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        Ok(InputFile { name: name.to_owned(), file, size_bytes })
+        InputFile { name: name.to_owned(), content: Content::Memory(bytes.into()), size_bytes }
     }
 
     /// The unpacked bytes from the start. gzip and zstd are known by their first bytes, whatever the file is called.
     /// `read` counts packed bytes as they are taken, for a progress bar.
     pub(super) fn bytes(&self, read: &Rc<Cell<u64>>) -> Result<Box<dyn Read>, AppError> {
         let wrong = |error: std::io::Error| AppError::file(&self.name, error);
-        if self.file.metadata().map_err(wrong)?.len() != self.size_bytes {
-            return Err(AppError::file(&self.name, "it changes while it is read; import it when it is written"));
-        }
-        let mut file = self.file.try_clone().map_err(wrong)?;
-        let mut magic = [0; 4];
-        file.rewind().map_err(wrong)?;
-        let known = file.read(&mut magic).map_err(wrong)?;
-        file.rewind().map_err(wrong)?;
-        let counted = BufReader::with_capacity(1 << 17, Counted { inner: file, read: Rc::clone(read) });
-        Ok(match magic.get(..known) {
-            Some([0x1f, 0x8b, ..]) => Box::new(flate2::bufread::MultiGzDecoder::new(counted)),
-            Some([0x28, 0xb5, 0x2f, 0xfd]) => {
-                Box::new(zstd::stream::read::Decoder::with_buffer(counted).map_err(wrong)?)
+        let plain: Box<dyn Read> = match &self.content {
+            Content::Memory(bytes) => Box::new(Cursor::new(Arc::clone(bytes))),
+            Content::File(file) => {
+                if file.metadata().map_err(wrong)?.len() != self.size_bytes {
+                    return Err(AppError::file(
+                        &self.name,
+                        "it changes while it is read; import it when it is written",
+                    ));
+                }
+                let mut file = file.try_clone().map_err(wrong)?;
+                file.rewind().map_err(wrong)?;
+                Box::new(file)
             }
+        };
+        let mut counted = BufReader::with_capacity(1 << 17, Counted { inner: plain, read: Rc::clone(read) });
+        let magic = counted.fill_buf().map_err(wrong)?.get(..4).map(<[u8]>::to_vec).unwrap_or_default();
+        Ok(match magic.as_slice() {
+            [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(counted)),
+            [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::stream::read::Decoder::with_buffer(counted).map_err(wrong)?),
             _ => Box::new(counted),
         })
     }

@@ -143,7 +143,7 @@ fn refuse_gaps(db: &mut Db, calendar: &BillingCalendar, books: &Books, changes: 
         for gap in gaps.iter().filter(|gap| gap.interval.intersection(state.period.interval).is_some()) {
             let within: Vec<Usage> =
                 usages.iter().copied().filter(|usage| gap.interval.contains(usage.key.slot.start())).collect();
-            let (_, unpriced, _) = price_period::price(db, books, &within)?;
+            let unpriced = price_period::price_usage(db, books, &within)?.unpriced;
             let hit = |unpriced: &UnpricedUsage| {
                 unpriced.reason == Unpriced::NoPrice
                     && unpriced.sku.code == gap.key.sku
@@ -174,9 +174,9 @@ fn refuse_changes_of_closed_months(
         let Some(closing_id) = state.closing else { continue };
         let frozen = closing::charges(db, closing_id, 1, i64::MAX)?;
         let usages = usage_with_cuts(db, calendar, &state.period, changes)?;
-        let (charges, unpriced, _) = price_period::price(db, books, &usages)?;
+        let priced = price_period::price(db, calendar, &state.period, books, &usages)?;
         let rate_changed = credit_rate_changed(db, &state.period, closing_id, books)?;
-        if !unpriced.is_empty() || rate_changed || substance(&charges) != substance(&frozen) {
+        if !priced.unpriced.is_empty() || rate_changed || substance(&priced.charges) != substance(&frozen) {
             return Err(AppError::Refused(format!(
                 "this would change {}, which is closed. Keep each entry as it was and add the change with from = \"{}-01\"; to end an entry, give it until = \"{}-01\"",
                 state.period.month,
@@ -220,8 +220,8 @@ fn substance(charges: &[Charge]) -> Substance {
     let mut substance = Substance::new();
     for charge in charges {
         let key = format!(
-            "{:?} {:?} {:?} {} {} {:?}",
-            charge.kind, charge.job, charge.sku, charge.rate, charge.weight, charge.payer
+            "{:?} {:?} {:?} {:?} {} {} {:?}",
+            charge.kind, charge.end_cause, charge.job, charge.sku, charge.rate, charge.weight, charge.payer
         );
         *substance.entry(key).or_default() += i128::from(charge.share_us);
     }

@@ -66,6 +66,7 @@ pub fn close(
                 "no GPU-time of {month} is known, so there is nothing to close; import jobs that ran in it first"
             )));
         }
+        refuse_adjusting_open_months(&priced)?;
         let views = drafts(&priced, &books)?;
         let Some(closing_id) = stage(db, &priced, &books, actor, clock())? else { continue };
         match db.transaction(|db| seal(db, &priced, &books, closing_id, &views, actor, clock()))? {
@@ -98,6 +99,15 @@ fn refuse_unpriced(priced: &PricedPeriod) -> Result<(), AppError> {
         "{} cannot be closed: some GPU-time has no price. Add prices for it with `gpuledger prices apply`:\n{}",
         priced.period.month,
         lines?.join("\n")
+    )))
+}
+
+/// What the platform takes over of an earlier month must be frozen there, or the two could come to differ.
+fn refuse_adjusting_open_months(priced: &PricedPeriod) -> Result<(), AppError> {
+    let Some(first) = priced.adjusts_open_months.first() else { return Ok(()) };
+    Err(AppError::Refused(format!(
+        "{} cannot be closed before {first}: jobs that ended in it by a cause for which the platform pays ran in {first} already. Close {first} first",
+        priced.period.month
     )))
 }
 

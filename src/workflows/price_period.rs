@@ -6,15 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::{Db, allocation, dimensions, period, usage};
-use gpuledger_domain::calendar::{BillingCalendar, Period};
+use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
 use gpuledger_domain::ids::{ExperimentId, FactSetId, JobId, PoolId, PoolName, SkuId, TeamCode, TeamId};
 use gpuledger_domain::metering::{State, Usage};
-use gpuledger_domain::pricing::{Charge, Payer, Sku, SkuSlices, Terms, Unpriced, charge};
+use gpuledger_domain::pricing::{Charge, Payer, Sku, SkuSlices, SuspendedTime, Terms, Unpriced, charge};
 use gpuledger_domain::rules::{Attribution, JobFacts, ServiceClass};
 use gpuledger_domain::statements::Names;
 use gpuledger_domain::time::{Instant, Interval};
 use gpuledger_domain::units::{Fraction, Overflow};
 
+use super::adjustments::adjustments;
 use super::books::Books;
 use super::{job_facts, roll_up};
 use crate::error::AppError;
@@ -68,6 +69,21 @@ pub struct PricedPeriod {
     pub unpriced: Vec<UnpricedUsage>,
     /// The words behind the numbers.
     pub words: Words,
+    /// Earlier months that are open, of which the platform takes charges over.
+    pub adjusts_open_months: BTreeSet<Month>,
+}
+
+/// Usage, priced.
+#[derive(Clone, Debug)]
+pub struct PricedUsage {
+    /// In the order of natural keys: team, slot, job, SKU, pool, class, workload, experiment, facts.
+    pub charges: Vec<Charge>,
+    /// What has no price, by team, SKU, pool, class and reason.
+    pub unpriced: Vec<UnpricedUsage>,
+    /// The words behind the numbers.
+    pub words: Words,
+    /// Earlier months that are open, of which the platform takes charges over.
+    pub adjusts_open_months: BTreeSet<Month>,
 }
 
 impl Names for Words {
@@ -117,8 +133,8 @@ pub fn price_period(
     if let Some(cut) = usages.iter().find_map(|usage| cut_inside(usage.key.slot, &changes)) {
         return Err(AppError::Changed(format!("usage is not yet summed by the change at {cut}; try again")));
     }
-    let priced = price(db, books, &usages)?;
-    Ok(PricedPeriod { period: *period, usage_version, charges: priced.0, unpriced: priced.1, words: priced.2 })
+    let PricedUsage { charges, unpriced, words, adjusts_open_months } = price(db, calendar, period, books, &usages)?;
+    Ok(PricedPeriod { period: *period, usage_version, charges, unpriced, words, adjusts_open_months })
 }
 
 /// A change strictly inside a slot, at whose start alone it would be priced.
@@ -127,28 +143,51 @@ fn cut_inside(slot: Interval, changes: &[Instant]) -> Option<Instant> {
     changes.get(next).copied().filter(|change| *change < slot.end())
 }
 
-/// Prices usage by these books. New SKUs and experiments are interned; nothing else is written.
+/// Prices the usage of a period by these books, with what the platform pays of it. New SKUs and experiments are
+/// interned; nothing else is written.
 ///
 /// # Errors
 /// The database's, or a sum that does not fit.
 pub fn price(
     db: &mut Db,
+    calendar: &BillingCalendar,
+    period: &Period,
     books: &Books,
     usages: &[Usage],
-) -> Result<(Vec<Charge>, Vec<UnpricedUsage>, Words), AppError> {
+) -> Result<PricedUsage, AppError> {
+    let mut priced = price_usage(db, books, usages)?;
+    let made = adjustments(db, calendar, period, books, &priced.charges)?;
+    priced.adjusts_open_months = made.of_open_months;
+    if !made.charges.is_empty() {
+        priced.charges.extend(made.charges);
+        priced.words = Words::load(db)?;
+        sort(db, &mut priced.charges, &priced.words, usages)?;
+    }
+    Ok(priced)
+}
+
+/// Prices usage by these books, whoever pays in the end. New SKUs and experiments are interned; nothing else is written.
+///
+/// # Errors
+/// The database's, or a sum that does not fit.
+pub fn price_usage(db: &mut Db, books: &Books, usages: &[Usage]) -> Result<PricedUsage, AppError> {
     let mut pricer = Pricer::load(db, books, usages)?;
     let mut charges = Vec::with_capacity(usages.len());
     let mut unpriced: BTreeMap<UnpricedKey, UnpricedUsage> = BTreeMap::new();
     for usage in usages.iter().filter(|usage| usage.key.state == State::Held) {
         let (payer, sku) = pricer.payer(db, usage)?;
         match pricer.terms(sku, payer.pool, payer.service_class, usage.key.slot.start())? {
-            Ok(terms) => charges.push(charge(&with_sku(usage, sku), payer, terms)?),
+            Ok(terms) => {
+                let suspended = pricer.suspended(usage);
+                charges.push(charge(&with_sku(usage, sku), payer, terms, suspended)?);
+            }
             Err(reason) => pricer.note_unpriced(&mut unpriced, usage, payer, sku, reason)?,
         }
     }
     let Pricer { words, .. } = pricer;
     sort(db, &mut charges, &words, usages)?;
-    Ok((charges, unpriced.into_values().collect(), words))
+    let unpriced = unpriced.into_values().collect();
+    Ok(PricedUsage { charges, unpriced, words, adjusts_open_months: BTreeSet::new() })
 }
 
 fn with_sku(usage: &Usage, sku: SkuId) -> Usage {
@@ -276,6 +315,12 @@ impl<'a> Pricer<'a> {
         Ok(terms)
     }
 
+    /// What is charged of the time for which a job of this cluster was suspended.
+    fn suspended(&self, usage: &Usage) -> SuspendedTime {
+        let cluster = self.facts.get(&usage.key.facts).map_or("", |facts| facts.cluster.as_str());
+        self.books.prices.suspended.of(cluster, usage.key.slot.start())
+    }
+
     fn sku_and_pool(&self, sku: SkuId, pool: PoolId) -> Result<(&Sku, &PoolName), AppError> {
         let found = self.words.skus.get(&sku).zip(self.words.pools.get(&pool));
         found.ok_or_else(|| {
@@ -337,7 +382,7 @@ fn sort(db: &mut Db, charges: &mut [Charge], words: &Words, usages: &[Usage]) ->
             (teams.get(&payer.team), charge.slot, jobs.get(&charge.job), skus.get(&charge.sku), pools.get(&payer.pool)),
             (
                 payer.service_class,
-                charge.kind,
+                (charge.kind, charge.end_cause),
                 payer.workload,
                 experiments.get(&payer.experiment),
                 facts.get(&charge.facts),

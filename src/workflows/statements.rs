@@ -361,6 +361,7 @@ fn view(
             service_class: key.service_class,
             rate: key.rate,
             weight: key.weight,
+            end_cause: key.end_cause,
             sums: stored(&line.sums, line.amount, line.currency_amount)?,
         })
     });

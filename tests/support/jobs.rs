@@ -2,7 +2,7 @@
 
 use gpuledger::files::{SourceText, mapping, prices, rules, teams};
 use gpuledger::import::InputFile;
-use gpuledger::import::job_list::RefusedLine;
+use gpuledger::import::job_record::RefusedLine;
 use gpuledger::workflows::apply_catalogue::{Applied, Wanted, apply};
 use gpuledger::workflows::books::Books as Catalogues;
 use gpuledger::workflows::import_jobs::{ImportJobs, ImportWatcher, import_jobs};
@@ -10,6 +10,7 @@ use gpuledger_db::Db;
 use gpuledger_db::catalogue::CatalogueKind;
 use gpuledger_db::import_log::ImportCounts;
 use gpuledger_domain::calendar::BillingCalendar;
+use gpuledger_domain::inventory::Inventory;
 use gpuledger_domain::time::Instant;
 
 /// Every test's present: 2026-01-01.
@@ -34,9 +35,18 @@ pub fn import(
     bytes: &[u8],
 ) -> (ImportCounts, Vec<RefusedLine>) {
     let mapping = mapping::parse(&SourceText::new("mapping.toml", mapping_text)).unwrap();
-    let file = InputFile::of_bytes("jobs.csv", bytes).unwrap();
+    let file = InputFile::of_bytes("jobs.csv", bytes);
     let mut refused = Refused::default();
-    let ask = ImportJobs { mapping: &mapping, strict: false, restate: false, as_of: None, actor: "test" };
+    let ask = ImportJobs {
+        list: &mapping,
+        inventory: &Inventory::default(),
+        pool: None,
+        strict: false,
+        restate: false,
+        as_of: None,
+        action: "import jobs",
+        actor: "test",
+    };
     let imported = import_jobs(db, calendar, &file, &ask, &mut refused, now).unwrap();
     (imported.counts, refused.0)
 }

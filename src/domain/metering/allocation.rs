@@ -1,17 +1,27 @@
-//! One attempt of a job as a scheduler's books tell it: so many GPUs of one SKU from start to end.
+//! One attempt of a job as a scheduler's books tell it: so many GPUs from start to end.
 
 use super::{Segment, SegmentKey, Source, State};
 use crate::ids::{FactSetId, JobId, NodeId, SkuId, UnitId};
+use crate::money::apportion;
 use crate::time::Interval;
-use crate::units::Overflow;
+use crate::units::{Fraction, Overflow};
 
-/// So many GPUs on one node, or on nodes that the books do not name ([`NodeId`] 0).
+/// So many GPUs of one SKU on one node, or on nodes that the books do not name ([`NodeId`] 0), for a time in which
+/// they are in one pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placement {
+    /// When.
+    pub interval: Interval,
+    /// The stand-in for the pool.
+    pub node: NodeId,
     /// The node, or 0.
     pub on_node: NodeId,
+    /// What is held there.
+    pub sku: SkuId,
     /// How many of the SKU are held there.
     pub count: i32,
+    /// The facts by which rules find the team; the pool is one of them.
+    pub facts: FactSetId,
 }
 
 /// An attempt whose holding is uniform from start to end.
@@ -21,16 +31,12 @@ pub struct Allocation {
     pub job: JobId,
     /// Which telling of it this is, from 1; a newer one supersedes the older.
     pub revision: i32,
-    /// The stand-in for the pool.
-    pub node: NodeId,
-    /// What was held.
-    pub sku: SkuId,
-    /// The facts by which rules find the team.
-    pub facts: FactSetId,
-    /// From start to end.
-    pub interval: Interval,
-    /// Where, and how many.
+    /// What it held, where.
     pub placements: Vec<Placement>,
+    /// For how long of its time it was suspended, in microseconds of wall time. The books do not say when.
+    pub suspended_us: i64,
+    /// The length of the attempt, in microseconds of wall time.
+    pub length_us: i64,
 }
 
 /// Bits of a segment's number that count the placements of an imported allocation.
@@ -41,21 +47,22 @@ impl Allocation {
     ///
     /// The epoch of their keys is the job, the number is revision × 2²⁰ + placement, so that the segments of two
     /// tellings never share a key. A billing day that begins within an hour does not cut them: the holding is
-    /// uniform, so [`super::usage_by_slot`] cuts it exactly.
+    /// uniform, so [`super::usage_by_slot`] cuts it exactly. Suspended time is spread over all of it, by largest
+    /// remainder, since the books tell only its sum.
     ///
     /// # Errors
     /// [`Overflow`] where an hour's GPU-time does not fit.
     pub fn segments(&self) -> Result<Vec<Segment>, Overflow> {
         let mut segments = Vec::new();
-        for (hour, interval) in self.interval.by_hour() {
-            for (number, placement) in (i64::from(self.revision) << PLACEMENT_BITS..).zip(&self.placements) {
+        for (number, placement) in (i64::from(self.revision) << PLACEMENT_BITS..).zip(&self.placements) {
+            for (hour, interval) in placement.interval.by_hour() {
                 segments.push(Segment {
-                    key: SegmentKey { hour, node: self.node, epoch: self.job.0, number },
+                    key: SegmentKey { hour, node: placement.node, epoch: self.job.0, number },
                     on_node: placement.on_node,
                     unit: UnitId(0),
-                    sku: self.sku,
+                    sku: placement.sku,
                     job: self.job,
-                    facts: self.facts,
+                    facts: placement.facts,
                     state: State::Held,
                     source: Source::Scheduler,
                     interval,
@@ -67,7 +74,23 @@ impl Allocation {
                 });
             }
         }
+        if self.suspended_us > 0 {
+            self.spread_suspended(&mut segments)?;
+        }
         Ok(segments)
+    }
+
+    /// Each segment's part of the suspended time is its part of the time held: together suspended ÷ length of all.
+    fn spread_suspended(&self, segments: &mut [Segment]) -> Result<(), Overflow> {
+        let suspended = i128::from(self.suspended_us.min(self.length_us));
+        let part = |share: i128| Fraction::new(share * suspended, self.length_us.into()).ok_or(Overflow);
+        let held: i128 = segments.iter().map(|segment| i128::from(segment.share_us)).sum();
+        let exact = segments.iter().map(|segment| part(segment.share_us.into())).collect::<Result<Vec<_>, _>>()?;
+        let total = held.checked_mul(suspended).ok_or(Overflow)? / i128::from(self.length_us);
+        for (segment, part) in segments.iter_mut().zip(apportion(total, &exact)) {
+            segment.suspended_us = i64::try_from(part).map_err(|_| Overflow)?;
+        }
+        Ok(())
     }
 }
 
@@ -82,15 +105,19 @@ mod tests {
         #[test]
         fn segments_conserve_the_time_of_their_allocation(
             start in 0i64..2_000_000_000_000_000, length in 1i64..500_000_000_000,
-            counts in prop::collection::vec(1i32..100, 1..5),
+            counts in prop::collection::vec(1i32..100, 1..5), suspended in 0i64..=100,
         ) {
             let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(start + length)).unwrap();
-            let placements = counts.iter().map(|&count| Placement { on_node: NodeId(count), count }).collect();
-            let allocation = Allocation { job: JobId(7), revision: 3, node: NodeId(1), sku: SkuId(1),
-                facts: FactSetId(1), interval, placements };
+            let placement = |&count: &i32| Placement { interval, node: NodeId(1), on_node: NodeId(count), sku: SkuId(1),
+                count, facts: FactSetId(1) };
+            let placements = counts.iter().map(placement).collect();
+            let suspended_us = length * suspended / 100;
+            let allocation = Allocation { job: JobId(7), revision: 3, placements, suspended_us, length_us: length };
             let segments = allocation.segments().unwrap();
             let gpus: i64 = counts.iter().map(|&count| i64::from(count)).sum();
             prop_assert_eq!(segments.iter().map(|segment| segment.share_us).sum::<i64>(), length * gpus);
+            prop_assert_eq!(segments.iter().map(|segment| segment.suspended_us).sum::<i64>(), suspended_us * gpus);
+            prop_assert!(segments.iter().all(|segment| (0..=segment.share_us).contains(&segment.suspended_us)));
             let mut keys: Vec<_> = segments.iter().map(|segment| segment.key).collect();
             keys.sort_unstable();
             keys.dedup();

@@ -1,6 +1,6 @@
 //! The place where GPU-time becomes money.
 
-use super::Terms;
+use super::{EndCause, SuspendedTime, Terms};
 use crate::ids::{ExperimentId, FactSetId, JobId, PoolId, SkuId, TeamId};
 use crate::metering::Usage;
 use crate::money::{MicroCredits, Rate, exact_cost, rounded_to_micros};
@@ -77,15 +77,21 @@ pub struct Charge {
     pub weight: Ratio,
     /// The amount, rounded once.
     pub amount: MicroCredits,
+    /// For an adjustment, the end cause it is made for.
+    pub end_cause: Option<EndCause>,
 }
 
 /// Charges a usage: `share_us` × weight × rate ÷ 3,600 seconds, rounded once to the micro-credit, halves away
-/// from zero.
+/// from zero. Where only running time is charged, `share_us` is the usage's less what it was suspended.
 ///
 /// # Errors
 /// [`Overflow`] where the amount cannot be held exactly; nothing may be charged then.
-pub fn charge(usage: &Usage, payer: Payer, terms: Terms) -> Result<Charge, Overflow> {
-    let exact = exact_cost(usage.share_us.into(), terms.weight, terms.rate)?;
+pub fn charge(usage: &Usage, payer: Payer, terms: Terms, suspended: SuspendedTime) -> Result<Charge, Overflow> {
+    let share_us = match suspended {
+        SuspendedTime::Held => usage.share_us,
+        SuspendedTime::Running => usage.share_us - usage.suspended_us,
+    };
+    let exact = exact_cost(share_us.into(), terms.weight, terms.rate)?;
     Ok(Charge {
         kind: ChargeKind::Usage,
         slot: usage.key.slot,
@@ -93,7 +99,7 @@ pub fn charge(usage: &Usage, payer: Payer, terms: Terms) -> Result<Charge, Overf
         job: usage.key.job,
         facts: usage.key.facts,
         sku: usage.key.sku,
-        share_us: usage.share_us,
+        share_us,
         active_us: usage.active_us,
         active_measured_us: usage.active_measured_us,
         estimated_us: usage.estimated_us,
@@ -102,10 +108,31 @@ pub fn charge(usage: &Usage, payer: Payer, terms: Terms) -> Result<Charge, Overf
         rate: terms.rate,
         weight: terms.weight,
         amount: rounded_to_micros(exact)?,
+        end_cause: None,
     })
 }
 
 impl Charge {
+    /// The charge that takes this one back, because the platform pays for an attempt that ended so. Together they are
+    /// zero, exactly and rounded.
+    ///
+    /// # Errors
+    /// [`Overflow`] where its amount has no negative.
+    pub fn taken_over(&self, cause: EndCause) -> Result<Charge, Overflow> {
+        let negative = |number: i64| number.checked_neg().ok_or(Overflow);
+        Ok(Charge {
+            kind: ChargeKind::Adjustment,
+            share_us: negative(self.share_us)?,
+            active_us: negative(self.active_us)?,
+            active_measured_us: negative(self.active_measured_us)?,
+            estimated_us: negative(self.estimated_us)?,
+            suspended_us: negative(self.suspended_us)?,
+            amount: MicroCredits(negative(self.amount.0)?),
+            end_cause: Some(cause),
+            ..*self
+        })
+    }
+
     /// Quantity × rate, before the one rounding.
     ///
     /// # Errors

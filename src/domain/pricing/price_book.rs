@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{Basis, Sku, SkuSlices};
+use super::{Basis, EndCausePolicy, Sku, SkuSlices, SuspendedPolicy};
 use crate::calendar::Month;
 use crate::ids::{PoolName, SkuCode};
 use crate::money::{CreditRate, Rate};
@@ -101,6 +101,10 @@ pub struct PriceBook {
     aliases: BTreeMap<String, SkuCode>,
     pools: BTreeMap<PoolName, PoolTerms>,
     credit_rates: BTreeMap<Month, CreditRate>,
+    /// Who pays for an attempt by how it ended.
+    pub end_causes: EndCausePolicy,
+    /// What is charged of jobs that were suspended.
+    pub suspended: SuspendedPolicy,
 }
 
 impl PriceBook {
@@ -234,10 +238,12 @@ impl PriceBook {
         self.credit_rates.range(..=month).next_back().map(|(_, rate)| rate)
     }
 
-    /// Every instant at which a price changes.
+    /// Every instant at which a price, or what is charged of suspended jobs, changes. Who pays for an end is asked
+    /// once, at the end, and cuts nothing.
     #[must_use]
     pub fn changes(&self) -> BTreeSet<Instant> {
-        self.prices.values().flatten().flat_map(|(validity, _)| validity.changes()).collect()
+        let prices = self.prices.values().flatten().flat_map(|(validity, _)| validity.changes());
+        prices.chain(self.suspended.entries().flat_map(|(_, validity, _)| validity.changes())).collect()
     }
 
     /// The holes between two rows of one key.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{ExperimentId, JobId, PoolId, PoolName, SkuId};
 use crate::money::{Column, CreditRate, Printed, Rate};
-use crate::pricing::{Charge, ChargeKind, Sku};
+use crate::pricing::{Charge, ChargeKind, EndCause, Sku};
 use crate::rules::{ServiceClass, Workload};
 use crate::units::{Fraction, Overflow, Ratio};
 
@@ -26,6 +26,8 @@ pub struct LineKey {
     pub rate: Rate,
     /// The part of the rate that applies.
     pub weight: Ratio,
+    /// For an adjustment, the end cause it is made for.
+    pub end_cause: Option<EndCause>,
 }
 
 /// Sums over charges, exact.
@@ -137,6 +139,11 @@ impl Sums {
         Ok(())
     }
 
+    /// The same amount, of no GPU-time: who pays is told once more, the time was held once.
+    fn of_amount_alone(self) -> Sums {
+        Sums { share_us: 0, gpu_us: Fraction::ZERO, estimated_us: 0, ..self }
+    }
+
     /// The sums of both.
     ///
     /// # Errors
@@ -229,15 +236,27 @@ fn sums_by_line<'a, T: Ord + Copy>(
     let mut by_number: BTreeMap<_, Sums> = BTreeMap::new();
     for charge in charges {
         let payer = charge.payer;
-        let key =
-            (charge.kind, payer.workload, charge.sku, payer.pool, payer.service_class, charge.rate, charge.weight);
+        let key = (
+            charge.kind,
+            payer.workload,
+            charge.sku,
+            payer.pool,
+            payer.service_class,
+            charge.rate,
+            charge.weight,
+            charge.end_cause,
+        );
         by_number.entry((key, attribute(charge))).or_insert_with(Sums::none).add_charge(charge);
     }
     let mut by_word: SumsByLine<T> = BTreeMap::new();
-    for (((kind, workload, sku, pool, service_class, rate, weight), attribute), mut sums) in by_number {
+    for (((kind, workload, sku, pool, service_class, rate, weight, end_cause), attribute), mut sums) in by_number {
         let (Some(sku), Some(pool)) = (names.sku(sku), names.pool(pool)) else { return Ok(None) };
         sums.price(sku, weight, rate)?;
-        let key = LineKey { kind, workload, sku: sku.clone(), pool: pool.clone(), service_class, rate, weight };
+        if kind == ChargeKind::Adjustment {
+            sums = sums.of_amount_alone();
+        }
+        let (sku, pool) = (sku.clone(), pool.clone());
+        let key = LineKey { kind, workload, sku, pool, service_class, rate, weight, end_cause };
         let entry = by_word.entry((key, attribute)).or_insert_with(Sums::none);
         *entry = std::mem::replace(entry, Sums::none()).plus(&sums)?;
     }

@@ -1,22 +1,20 @@
 //! What lines refer to, interned once an import: nodes, SKUs and facts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gpuledger_db::Db;
 use gpuledger_db::dimensions::{self, ClusterId, NodeKind};
 use gpuledger_domain::ids::{FactSetId, NodeId, SkuId};
 use gpuledger_domain::metering::Placement;
 use gpuledger_domain::pricing::{Sku, SkuSlices};
-use gpuledger_domain::rules::JobFacts;
 
+use super::told::{FactSet, Told};
 use crate::error::AppError;
-use crate::import::job_list::JobRecord;
-use crate::workflows::job_facts;
 
 /// Distinct sets of facts kept in memory.
-const FACT_SETS_MAX: usize = 65_536;
+const FACT_SETS_MAX: usize = 262_144;
 
-/// What an attempt holds all its time.
+/// What an attempt holds all its time: that of its first piece, and all pieces as text.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Holding {
     pub(super) node: NodeId,
@@ -28,34 +26,39 @@ pub(super) struct Holding {
 /// The numbers that were looked up or given so far.
 #[derive(Default)]
 pub(super) struct Interned {
-    nodes: HashMap<(ClusterId, String), NodeId>,
+    machines: HashMap<ClusterId, HashMap<String, NodeId>>,
+    stand_ins: HashMap<ClusterId, HashMap<String, NodeId>>,
     skus: HashMap<String, SkuId>,
-    fact_sets: HashMap<JobFacts, FactSetId>,
+    fact_sets: HashMap<Vec<u8>, FactSetId>,
 }
 
 impl Interned {
+    /// Gives numbers to the facts of these lines that have none yet, all at once.
+    pub(super) fn take_facts(&mut self, db: &mut Db, told: &[&Told]) -> Result<(), AppError> {
+        if self.fact_sets.len() >= FACT_SETS_MAX {
+            self.fact_sets.clear();
+        }
+        let mut missing: BTreeMap<&[u8], &str> = BTreeMap::new();
+        for facts in told.iter().flat_map(|told| told.facts.iter()) {
+            let FactSet { body, sha256 } = facts.as_ref();
+            if !self.fact_sets.contains_key(sha256) {
+                missing.insert(sha256, body);
+            }
+        }
+        let missing: Vec<(&[u8], &str)> = missing.into_iter().collect();
+        let ids = dimensions::intern_fact_sets(db, &missing)?;
+        self.fact_sets.extend(missing.iter().zip(ids).map(|((sha256, _), id)| (sha256.to_vec(), id)));
+        Ok(())
+    }
+
     /// What a line says its job holds.
-    pub(super) fn holding(&mut self, db: &mut Db, cluster: ClusterId, record: &JobRecord) -> Result<Holding, AppError> {
-        let stand_in = (cluster, format!("pool:{}", record.pool));
-        let node = match self.nodes.get(&stand_in) {
-            Some(id) => *id,
-            None => {
-                let id = dimensions::intern_pool_stand_in(db, cluster, &record.pool)?;
-                self.nodes.insert(stand_in, id);
-                id
-            }
+    pub(super) fn holding(&mut self, db: &mut Db, cluster: ClusterId, told: &Told) -> Result<Holding, AppError> {
+        let (Some(piece), Some(facts)) = (told.pieces.first(), told.facts.first()) else {
+            return Err(AppError::Refused(format!("line {} holds nothing", told.line)));
         };
-        let sku = match self.skus.get(record.sku.as_str()) {
-            Some(id) => *id,
-            None => {
-                // What the source calls it; the price book says later what it means.
-                let id = dimensions::intern_sku(db, &Sku { code: record.sku.clone(), slices: SkuSlices::FULL })?;
-                self.skus.insert(record.sku.to_string(), id);
-                id
-            }
-        };
-        let facts = self.fact_set(db, &record.facts)?;
-        Ok(Holding { node, sku, facts, placements: placements_text(record) })
+        let node = self.stand_in(db, cluster, &piece.pool)?;
+        let sku = self.sku(db, &piece.sku)?;
+        Ok(Holding { node, sku, facts: self.facts(db, facts)?, placements: told.placements.clone() })
     }
 
     /// Where a line says the GPUs are, and how many.
@@ -63,41 +66,66 @@ impl Interned {
         &mut self,
         db: &mut Db,
         cluster: ClusterId,
-        record: &JobRecord,
+        told: &Told,
     ) -> Result<Vec<Placement>, AppError> {
-        let mut placements = Vec::with_capacity(record.placements.len());
-        for (name, count) in record.placements.iter().filter(|(_, count)| *count > 0) {
-            let key = (cluster, name.clone());
-            let on_node = match self.nodes.get(&key) {
-                _ if name.is_empty() => NodeId(0),
-                Some(id) => *id,
-                None => {
-                    let id = dimensions::intern_node(db, cluster, name, NodeKind::Machine)?;
-                    self.nodes.insert(key, id);
-                    id
-                }
-            };
-            placements.push(Placement { on_node, count: *count });
+        let mut placements = Vec::with_capacity(told.pieces.len());
+        for (piece, facts) in told.pieces.iter().zip(&told.facts).filter(|(piece, _)| piece.count > 0) {
+            placements.push(Placement {
+                interval: piece.interval,
+                node: self.stand_in(db, cluster, &piece.pool)?,
+                on_node: self.machine(db, cluster, &piece.node)?,
+                sku: self.sku(db, &piece.sku)?,
+                count: piece.count,
+                facts: self.facts(db, facts)?,
+            });
         }
         Ok(placements)
     }
 
-    fn fact_set(&mut self, db: &mut Db, facts: &JobFacts) -> Result<FactSetId, AppError> {
-        if let Some(id) = self.fact_sets.get(facts) {
+    fn machine(&mut self, db: &mut Db, cluster: ClusterId, name: &str) -> Result<NodeId, AppError> {
+        if name.is_empty() {
+            return Ok(NodeId(0));
+        }
+        let known = self.machines.entry(cluster).or_default();
+        if let Some(id) = known.get(name) {
             return Ok(*id);
         }
-        let (body, sha256) = job_facts::to_body(facts)?;
-        let id = dimensions::intern_fact_set(db, &sha256, &body)?;
-        if self.fact_sets.len() >= FACT_SETS_MAX {
-            self.fact_sets.clear();
-        }
-        self.fact_sets.insert(facts.clone(), id);
+        let id = dimensions::intern_node(db, cluster, name, NodeKind::Machine)?;
+        known.insert(name.to_owned(), id);
         Ok(id)
     }
-}
 
-/// `NODE=COUNT` by comma, as tellings store it.
-pub(super) fn placements_text(record: &JobRecord) -> String {
-    let texts: Vec<String> = record.placements.iter().map(|(node, count)| format!("{node}={count}")).collect();
-    texts.join(",")
+    fn stand_in(
+        &mut self,
+        db: &mut Db,
+        cluster: ClusterId,
+        pool: &gpuledger_domain::ids::PoolName,
+    ) -> Result<NodeId, AppError> {
+        let known = self.stand_ins.entry(cluster).or_default();
+        if let Some(id) = known.get(pool.as_str()) {
+            return Ok(*id);
+        }
+        let id = dimensions::intern_pool_stand_in(db, cluster, pool)?;
+        known.insert(pool.to_string(), id);
+        Ok(id)
+    }
+
+    fn sku(&mut self, db: &mut Db, code: &gpuledger_domain::ids::SkuCode) -> Result<SkuId, AppError> {
+        if let Some(id) = self.skus.get(code.as_str()) {
+            return Ok(*id);
+        }
+        // What the source calls it; the price book says later what it means.
+        let id = dimensions::intern_sku(db, &Sku { code: code.clone(), slices: SkuSlices::FULL })?;
+        self.skus.insert(code.to_string(), id);
+        Ok(id)
+    }
+
+    fn facts(&mut self, db: &mut Db, facts: &FactSet) -> Result<FactSetId, AppError> {
+        if let Some(id) = self.fact_sets.get(&facts.sha256) {
+            return Ok(*id);
+        }
+        let id = dimensions::intern_fact_set(db, &facts.sha256, &facts.body)?;
+        self.fact_sets.insert(facts.sha256.clone(), id);
+        Ok(id)
+    }
 }

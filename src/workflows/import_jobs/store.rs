@@ -4,7 +4,6 @@
 //! No line changes what an attempt held within a closed month.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Bound;
 
 use gpuledger_db::allocation::{self, AttemptName, NewTelling, Telling, TellingDetails, TellingOf};
 use gpuledger_db::dimensions::{self, ClusterId};
@@ -13,30 +12,28 @@ use gpuledger_db::{Db, period, segment};
 use gpuledger_domain::calendar::{BillingCalendar, Period};
 use gpuledger_domain::ids::{ClusterName, JobId, NodeId};
 use gpuledger_domain::metering::{Allocation, Segment};
-use gpuledger_domain::time::{HOUR_US, Instant, Interval};
+use gpuledger_domain::time::{Instant, Interval};
 use sha2::{Digest, Sha256};
 
 use super::ImportJobs;
-use super::interned::{Holding, Interned, placements_text};
+use super::decide::{Judge, Known, KnownAttempts, News, last_moment};
+use super::fresh::Fresh;
+use super::interned::{Holding, Interned};
+use super::told::Told;
 use crate::error::AppError;
-use crate::import::Ordinals;
-use crate::import::job_list::{Held, JobIdentity, JobRecord, RefusedLine};
-use crate::workflows::job_facts;
+use crate::import::job_record::RefusedLine;
 
 /// Most segments of one insert: they are sorted together, and held in memory.
 const CHUNK_SEGMENTS: usize = 50_000;
-/// Most segments of one attempt: past it, a date is a slip.
-const ATTEMPT_SEGMENTS_MAX: i64 = 2_000_000;
 
 /// An import under way: what it has met so far.
 pub(super) struct Import<'a> {
     calendar: &'a BillingCalendar,
     ask: &'a ImportJobs<'a>,
     import_id: i64,
-    ordinals: Ordinals,
-    now: Instant,
     clusters: HashMap<String, ClusterId>,
     interned: Interned,
+    fresh: Fresh,
 }
 
 /// What came of a chunk.
@@ -46,78 +43,33 @@ pub(super) struct Decided {
     pub(super) known: i64,
     pub(super) revised: i64,
     pub(super) without_gpu_time: i64,
-    pub(super) running: i64,
     /// Of the known ones, those that tell an earlier end than is known, or what was superseded once.
     pub(super) outdated: u64,
     pub(super) refused: Vec<RefusedLine>,
 }
 
-/// A line with the name of its attempt and the hash of its content.
-struct Told<'r> {
-    record: &'r JobRecord,
-    /// `None` where a restated job is to have held nothing.
-    interval: Option<Interval>,
-    name: AttemptName,
-    sha256: Vec<u8>,
-}
-
-impl Known<'_> {
-    /// Whether a line tells what the books held once and was superseded: it is not news again, whatever it says.
-    fn superseded(&self, told: &Told<'_>) -> bool {
-        self.stored.as_ref().is_some_and(|stored| stored.superseded.contains(&told.sha256))
-    }
-}
-
-impl Told<'_> {
-    /// Whether the attempt still ran, so that its end is only when the list was written.
-    fn provisional(&self) -> bool {
-        matches!(self.record.held, Held::Running(_))
-    }
-}
-
-/// What is known of an attempt while a chunk is decided.
-struct Known<'t> {
-    interval: Option<Interval>,
-    sha256: Vec<u8>,
-    holding: Holding,
-    provisional: bool,
-    /// Whether this very list told it.
-    of_this_list: bool,
-    /// What the database holds.
-    stored: Option<Telling>,
-    /// The line that tells more than the database holds.
-    newest: Option<&'t Told<'t>>,
+/// What is to be written of a chunk.
+#[derive(Default)]
+struct Writing {
+    marks: BTreeSet<Mark>,
+    tellings: Vec<NewTelling>,
+    segments: Vec<Segment>,
+    /// Periods in which an attempt ends otherwise than it was told to.
+    other_ends: BTreeSet<Period>,
 }
 
 impl<'a> Import<'a> {
-    pub(super) fn new(
-        calendar: &'a BillingCalendar,
-        ask: &'a ImportJobs<'a>,
-        import_id: i64,
-        ordinals: Ordinals,
-        now: Instant,
-    ) -> Import<'a> {
-        Import { calendar, ask, import_id, ordinals, now, clusters: HashMap::new(), interned: Interned::default() }
+    pub(super) fn new(calendar: &'a BillingCalendar, ask: &'a ImportJobs<'a>, import_id: i64) -> Import<'a> {
+        let (clusters, interned) = (HashMap::new(), Interned::default());
+        Import { calendar, ask, import_id, clusters, interned, fresh: Fresh::default() }
     }
 
     /// Stores the lines of a chunk, those of each cluster in one transaction.
-    pub(super) fn take_chunk(&mut self, db: &mut Db, chunk: &[JobRecord]) -> Result<Decided, AppError> {
+    pub(super) fn take_chunk(&mut self, db: &mut Db, chunk: &[Box<Told>]) -> Result<Decided, AppError> {
         let mut decided = Decided::default();
-        let mut by_cluster: BTreeMap<ClusterName, Vec<Told<'_>>> = BTreeMap::new();
-        for record in chunk {
-            let name = self.name(record);
-            match self.interval(record) {
-                Ok(Held::Ended(interval)) => {
-                    let told = self.told(record, Some(interval), name)?;
-                    by_cluster.entry(record.cluster.clone()).or_default().push(told);
-                }
-                Ok(Held::Never(Some(_))) if self.ask.restate && matches!(record.identity, JobIdentity::Id(_)) => {
-                    by_cluster.entry(record.cluster.clone()).or_default().push(self.told(record, None, name)?);
-                }
-                Ok(Held::Running(_)) => decided.running += 1,
-                Ok(Held::Never(_)) => decided.without_gpu_time += 1,
-                Err(reason) => decided.refused.push(refusal(record, reason)),
-            }
+        let mut by_cluster: BTreeMap<&ClusterName, Vec<&Told>> = BTreeMap::new();
+        for told in chunk {
+            by_cluster.entry(&told.cluster).or_default().push(told);
         }
         for (cluster, told) in &by_cluster {
             let stored = db.transaction(|db| self.store(db, cluster, told))?;
@@ -131,197 +83,55 @@ impl<'a> Import<'a> {
         Ok(decided)
     }
 
-    fn told<'r>(
-        &self,
-        record: &'r JobRecord,
-        interval: Option<Interval>,
-        name: AttemptName,
-    ) -> Result<Told<'r>, AppError> {
-        Ok(Told { record, interval, name, sha256: content_hash(record, interval)? })
-    }
-
-    /// What the source calls the attempt. A row without an id is called by its content and its ordinal, whatever its
-    /// start is taken to mean.
-    fn name(&mut self, record: &JobRecord) -> AttemptName {
-        match &record.identity {
-            JobIdentity::Id(id) => {
-                let start = match record.held {
-                    Held::Ended(interval) => interval.start(),
-                    Held::Running(start) => start,
-                    Held::Never(start) => start.unwrap_or(Instant::from_micros(0)),
-                };
-                AttemptName { source_id: id.clone(), start }
-            }
-            JobIdentity::Row(hash) => {
-                let ordinal = self.ordinals.next(hash);
-                let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-                AttemptName { source_id: format!("row-{hex}-{ordinal}"), start: Instant::from_micros(0) }
-            }
-        }
-    }
-
-    /// When the attempt held its GPUs, as far as it may be charged.
-    fn interval(&self, record: &JobRecord) -> Result<Held, String> {
-        let interval = match (record.held, self.ask.as_of) {
-            (Held::Ended(interval), _) => interval,
-            (Held::Running(start), Some(as_of)) => {
-                if matches!(record.identity, JobIdentity::Row(_)) {
-                    return Err("it still runs and has no id, so that it would be another job once it ends; map an id, or import it when it has ended".into());
-                }
-                // Not begun when the list was written: nothing is told of it yet.
-                let Some(interval) = Interval::new(start, as_of) else { return Ok(Held::Never(None)) };
-                interval
-            }
-            (held, _) => return Ok(held),
-        };
-        let placements = i64::try_from(record.placements.len()).unwrap_or(i64::MAX);
-        if interval.end() > self.now {
-            Err(format!("it ends at {}, which is still to come; correct the line", interval.end()))
-        } else if (interval.length_us() / HOUR_US + 2).saturating_mul(placements) > ATTEMPT_SEGMENTS_MAX {
-            Err(format!(
-                "it holds {placements} nodes from {} to {}; correct the line",
-                interval.start(),
-                interval.end()
-            ))
-        } else {
-            Ok(Held::Ended(interval))
-        }
-    }
-
     /// Stores lines of one cluster; whatever they need is interned in the same transaction.
-    fn store(&mut self, db: &mut Db, cluster_name: &ClusterName, told: &[Told<'_>]) -> Result<Decided, AppError> {
+    fn store(&mut self, db: &mut Db, cluster_name: &ClusterName, told: &[&Told]) -> Result<Decided, AppError> {
         allocation::lock_imports(db)?;
         let cluster = self.cluster(db, cluster_name)?;
-        let mut source_ids: Vec<&str> = told.iter().map(|told| told.name.source_id.as_str()).collect();
-        source_ids.sort_unstable();
-        source_ids.dedup();
-        let stored = allocation::newest(db, cluster, &source_ids)?;
+        self.interned.take_facts(db, told)?;
+        let stored = self.stored(db, cluster, told)?;
         let closed = self.closed_periods(db, told, &stored)?;
-        let mut known: BTreeMap<&AttemptName, Known<'_>> = BTreeMap::new();
-        for (name, telling) in &stored {
-            let Telling { node, sku, facts, placements, .. } = telling.clone();
-            let holding = Holding { node, sku, facts, placements };
-            let (interval, sha256) = (telling.interval, telling.sha256.clone());
-            let (provisional, of_this_list) = (telling.provisional, telling.import_id == self.import_id);
-            let stored = Some(telling.clone());
-            known.insert(name, Known { interval, sha256, holding, provisional, of_this_list, stored, newest: None });
-        }
+        let judge = Judge { restate: self.ask.restate, clips: self.ask.list.clips(), closed: &closed };
+        let known = stored.iter().map(|(name, telling)| (name, Known::stored(telling, self.import_id)));
+        let mut known: KnownAttempts<'_> = known.collect();
         let mut decided = Decided::default();
         // A line that stands in another's way may be followed by one that shortens it: such lines are asked again.
-        let (mut waiting, mut settled): (Vec<&Told<'_>>, bool) = (told.iter().collect(), false);
+        let (mut waiting, mut settled): (Vec<&Told>, bool) = (told.to_vec(), false);
         while !settled {
             let asked = waiting.len();
             let mut again = Vec::new();
             for told in waiting {
-                let holding = self.interned.holding(db, cluster, told.record)?;
-                match self.news(&known, told, &holding, &closed) {
-                    News::Nothing => {
-                        decided.known += 1;
-                        let same = known.get_mut(&told.name).filter(|known| known.sha256 == told.sha256);
-                        // Told by this list too: a contradiction further down is one however often the list comes.
-                        same.into_iter().for_each(|known| known.of_this_list = true);
-                    }
-                    News::NoGpuTime => decided.without_gpu_time += 1,
-                    News::Outdated => {
-                        decided.known += 1;
-                        decided.outdated += 1;
-                    }
+                let holding = self.interned.holding(db, cluster, told)?;
+                match judge.news(&known, told, &holding) {
                     News::Overlap(_) => again.push(told),
-                    News::Refused(reason) => decided.refused.push(refusal(told.record, reason)),
-                    News::Told => {
-                        let before = known.remove(&told.name);
-                        // A line that a later one of the same chunk outdoes was known for the while.
-                        decided.known += i64::from(before.as_ref().is_some_and(|before| before.newest.is_some()));
-                        let stored = before.and_then(|before| before.stored);
-                        let back = stored.as_ref().is_some_and(|stored| stored.sha256 == told.sha256);
-                        decided.known += i64::from(back);
-                        let newest = (!back).then_some(told);
-                        let (interval, sha256) = (told.interval, told.sha256.clone());
-                        let (provisional, of_this_list) = (told.provisional(), true);
-                        let now = Known { interval, sha256, holding, provisional, of_this_list, stored, newest };
-                        known.insert(&told.name, now);
-                    }
+                    news => settle(&mut known, &mut decided, told, holding, news),
                 }
             }
             settled = again.is_empty() || again.len() == asked;
             waiting = again;
         }
         for told in waiting {
-            let holding = self.interned.holding(db, cluster, told.record)?;
-            if let News::Overlap(reason) = self.news(&known, told, &holding, &closed) {
-                decided.refused.push(refusal(told.record, reason));
+            let holding = self.interned.holding(db, cluster, told)?;
+            if let News::Overlap(reason) = judge.news(&known, told, &holding) {
+                decided.refused.push(refusal(told, reason));
             }
         }
         self.write(db, cluster, known.into_values().collect(), &mut decided)?;
+        self.fresh.note_written(db, cluster, told)?;
         Ok(decided)
     }
 
-    /// What a line tells beyond what is known.
-    fn news(
-        &self,
-        known: &BTreeMap<&AttemptName, Known<'_>>,
-        told: &Told<'_>,
-        holding: &Holding,
-        closed: &[Period],
-    ) -> News {
-        let before = known.get(&told.name);
-        match before {
-            // To take back what is not known is no news.
-            None if told.interval.is_none() => return News::NoGpuTime,
-            Some(before) if before.sha256 == told.sha256 => return News::Nothing,
-            Some(before) if Self::contradict(before, told, holding) => {
-                return News::Refused(
-                    "an earlier line of this list tells other GPUs for the same job; if both are held, map a component column, else remove one".into(),
-                );
-            }
-            Some(before) if self.is_older(before, told) => {
-                return News::Outdated;
-            }
-            _ => {}
-        }
-        // Attempts of one job follow each other; one that begins within another is the same with another start.
-        let from = AttemptName { source_id: told.name.source_id.clone(), start: Instant::MIN };
-        let others = known
-            .range::<AttemptName, _>((Bound::Included(&from), Bound::Unbounded))
-            .take_while(|(name, _)| name.source_id == told.name.source_id);
-        let mut others = others.filter(|(name, _)| ***name != told.name).filter_map(|(_, other)| other.interval);
-        let overlaps = |other: &Interval| told.interval.is_some_and(|told| told.intersection(*other).is_some());
-        if let Some(other) = others.find(overlaps) {
-            return News::Overlap(format!(
-                "the job holds its GPUs already in {other}, under another start; a job is charged once, so this line was left out"
-            ));
-        }
-        let changed = changed(before, told, holding);
-        let month =
-            closed.iter().find(|closed| changed.iter().any(|part| part.intersection(closed.interval).is_some()));
-        match month {
-            Some(month) => News::Refused(format!(
-                "it changes what the job held in {}, which is closed; nothing of the line was imported",
-                month.month
-            )),
-            None => News::Told,
-        }
-    }
-
-    /// Whether a line tells what is older than what is known.
-    fn is_older(&self, before: &Known<'_>, told: &Told<'_>) -> bool {
-        match (before.provisional, told.provisional()) {
-            // An end that is told stands against any that was only the time of a list, whenever it was told.
-            (true, false) => return false,
-            (false, true) => return true,
-            _ => {}
-        }
-        // A job that was taken back stays so.
-        let earlier =
-            before.interval.is_none() || before.interval.map(Interval::end) > told.interval.map(Interval::end);
-        !self.ask.restate && (earlier || before.superseded(told))
-    }
-
-    /// Whether two lines of one list tell GPUs that one job cannot hold.
-    fn contradict(before: &Known<'_>, told: &Told<'_>, holding: &Holding) -> bool {
-        let gpus = |holding: &Holding| (holding.node, holding.sku, holding.placements.clone());
-        let final_at_last = before.provisional && !told.provisional();
-        before.of_this_list && !final_at_last && told.interval.is_some() && gpus(&before.holding) != gpus(holding)
+    /// What the database holds of the jobs of these lines.
+    fn stored(
+        &mut self,
+        db: &mut Db,
+        cluster: ClusterId,
+        told: &[&Told],
+    ) -> Result<BTreeMap<AttemptName, Telling>, AppError> {
+        let mut source_ids: Vec<&str> = told.iter().map(|told| told.name.source_id.as_str()).collect();
+        self.fresh.keep_those_that_may_be_known(db, cluster, &mut source_ids)?;
+        source_ids.sort_unstable();
+        source_ids.dedup();
+        Ok(allocation::newest(db, cluster, &source_ids)?)
     }
 
     fn cluster(&mut self, db: &mut Db, name: &ClusterName) -> Result<ClusterId, AppError> {
@@ -329,16 +139,21 @@ impl<'a> Import<'a> {
             return Ok(*id);
         }
         let id = dimensions::intern_cluster(db, name)?;
-        let wanted = self.ask.mapping.identity();
+        let wanted = self.ask.list.identity();
         let (columns, zone) = allocation::identity(db, id, &wanted.columns, &wanted.zone)?;
         // Times with an offset mean the same in every list; the content of a row does not.
-        let other_zone = zone != wanted.zone && (wanted.columns != "job ids" || !wanted.zone.is_empty());
+        let by_id = wanted.columns.ends_with("ids");
+        let told_later = zone.is_empty() && wanted.with_offsets_elsewhere;
+        let other_zone = zone != wanted.zone && (!by_id || !wanted.zone.is_empty() && !told_later);
         if columns != wanted.columns || other_zone {
             return Err(AppError::Refused(format!(
-                "jobs of cluster “{name}” were told apart by [{columns}], times without an offset in [{zone}]; this mapping tells \
-                 them apart by [{}], times in [{}]. Jobs that are known already would be charged a second time: use the earlier mapping",
+                "jobs of cluster “{name}” were told apart by [{columns}], times without an offset in [{zone}]; this list tells \
+                 them apart by [{}], times in [{}]. Jobs that are known already would be charged a second time: import as before",
                 wanted.columns, wanted.zone
             )));
+        }
+        if told_later && !wanted.zone.is_empty() {
+            allocation::note_zone(db, id, &wanted.zone)?;
         }
         self.clusters.insert(name.to_string(), id);
         Ok(id)
@@ -348,19 +163,24 @@ impl<'a> Import<'a> {
     fn closed_periods(
         &self,
         db: &mut Db,
-        told: &[Told<'_>],
+        told: &[&Told],
         stored: &BTreeMap<AttemptName, Telling>,
     ) -> Result<Vec<Period>, AppError> {
         let intervals = told.iter().map(|told| told.interval).chain(stored.values().map(|telling| telling.interval));
         let intervals = intervals.flatten();
         let mut touched: BTreeSet<Period> = BTreeSet::new();
+        let mut last: Option<Period> = None;
         for interval in intervals {
+            if last.is_some_and(|last| last.interval.intersection(interval) == Some(interval)) {
+                continue;
+            }
             let mut period = self.calendar.period_of(interval.start());
             touched.insert(period);
             while period.interval.end() < interval.end() {
                 period = self.calendar.period_of(period.interval.end());
                 touched.insert(period);
             }
+            last = Some(period);
         }
         let states = period::hold_open(db, &touched.into_iter().collect::<Vec<_>>())?;
         Ok(states.into_iter().filter(|state| state.closing.is_some()).map(|state| state.period).collect())
@@ -373,47 +193,111 @@ impl<'a> Import<'a> {
         known: Vec<Known<'_>>,
         decided: &mut Decided,
     ) -> Result<(), AppError> {
-        let mut news: Vec<(Known<'_>, &Told<'_>)> =
+        let mut writing = Writing::default();
+        let (taken_back, known): (Vec<Known<'_>>, Vec<Known<'_>>) =
+            known.into_iter().partition(|known| known.taken_back);
+        for Known { stored, .. } in taken_back {
+            if let Some(telling) = stored {
+                self.remove(db, cluster, &mut writing, &telling)?;
+                writing.tellings.push(self.nothing(&telling));
+            }
+        }
+        let mut news: Vec<(Known<'_>, &Told)> =
             known.into_iter().filter_map(|known| known.newest.map(|told| (known, told))).collect();
         // In the order of time, so that numbers and segments go where the keys are.
-        news.sort_by_key(|(_, told)| (told.interval, told.record.line));
+        news.sort_by_key(|(_, told)| (told.interval, told.line));
         let new: Vec<&AttemptName> =
             news.iter().filter(|(known, _)| known.stored.is_none()).map(|(_, told)| &told.name).collect();
         let mut new_ids = allocation::insert_jobs(db, cluster, &new)?.into_iter();
-        let mut marks: BTreeSet<Mark> = BTreeSet::new();
-        let mut tellings = Vec::with_capacity(news.len());
-        let mut segments: Vec<Segment> = Vec::new();
         for (Known { holding, stored, .. }, told) in news {
             let (job, revision) = match &stored {
                 Some(telling) => (telling.job, telling.revision + 1),
                 None => (new_ids.next().unwrap_or(JobId(0)), 1),
             };
             match &stored {
-                Some(_) => decided.revised += 1,
+                Some(telling) => {
+                    decided.revised += 1;
+                    self.remove(db, cluster, &mut writing, telling)?;
+                    let other_end = telling.end_state != told.end_state;
+                    let end = told.interval.filter(|_| other_end).and_then(last_moment);
+                    writing.other_ends.extend(end.map(|end| self.calendar.period_of(end.start())));
+                }
                 None => decided.added += 1,
             }
-            if let Some((telling, was)) = stored.as_ref().and_then(|telling| telling.interval.map(|was| (telling, was)))
-            {
-                segment::remove_superseded(db, telling.node, telling.job, was)?;
-                self.mark_days(&mut marks, telling.node, was);
-            }
+            self.add(db, cluster, &mut writing, told, (job, revision))?;
             let Holding { node, sku, facts, .. } = holding;
-            if let Some(interval) = told.interval {
-                let placements = self.interned.placements(db, cluster, told.record)?;
-                let allocation = Allocation { job, revision, node, sku, facts, interval, placements };
-                self.mark_days(&mut marks, node, interval);
-                segments.extend(allocation.segments()?);
-            }
             let telling = TellingOf { job, revision, node, sku, facts };
-            tellings.push(NewTelling::new(&telling, told.interval, told.name.start, self.details(told)));
-            if segments.len() >= CHUNK_SEGMENTS {
-                insert_sorted(db, &mut segments)?;
+            writing.tellings.push(NewTelling::new(&telling, told.interval, told.name.start, self.details(told)));
+            if writing.segments.len() >= CHUNK_SEGMENTS {
+                insert_sorted(db, &mut writing.segments)?;
             }
         }
-        insert_sorted(db, &mut segments)?;
-        allocation::insert_tellings(db, &tellings)?;
-        usage::mark(db, &marks.into_iter().collect::<Vec<_>>())?;
+        insert_sorted(db, &mut writing.segments)?;
+        allocation::insert_tellings(db, &writing.tellings)?;
+        usage::mark(db, &writing.marks.into_iter().collect::<Vec<_>>())?;
+        for period in &writing.other_ends {
+            // Who pays for an attempt may hang on how it ended.
+            period::count_usage_change(db, period)?;
+        }
         Ok(())
+    }
+
+    /// Makes the segments of a line, and marks their days.
+    fn add(
+        &mut self,
+        db: &mut Db,
+        cluster: ClusterId,
+        writing: &mut Writing,
+        told: &Told,
+        (job, revision): (JobId, i32),
+    ) -> Result<(), AppError> {
+        let Some(interval) = told.interval else { return Ok(()) };
+        let placements = self.interned.placements(db, cluster, told)?;
+        for placement in &placements {
+            self.mark_days(&mut writing.marks, placement.node, placement.interval);
+        }
+        let (suspended_us, length_us) = (told.suspended_us, interval.length_us());
+        let allocation = Allocation { job, revision, placements, suspended_us, length_us };
+        writing.segments.extend(allocation.segments()?);
+        Ok(())
+    }
+
+    /// Removes the segments of a telling that is superseded, and marks their days.
+    fn remove(
+        &self,
+        db: &mut Db,
+        cluster: ClusterId,
+        writing: &mut Writing,
+        telling: &Telling,
+    ) -> Result<(), AppError> {
+        let Some(was) = telling.interval else { return Ok(()) };
+        // Where it held GPUs in several pools, any of the cluster's may be among them.
+        let several = telling.placements.contains('@');
+        let nodes = if several { dimensions::stand_ins(db, cluster)? } else { vec![telling.node] };
+        for node in nodes {
+            segment::remove_superseded(db, node, telling.job, was)?;
+            self.mark_days(&mut writing.marks, node, was);
+        }
+        Ok(())
+    }
+
+    /// A telling by which an attempt held nothing, since a telling of the whole takes its place.
+    fn nothing(&self, telling: &Telling) -> NewTelling {
+        let Telling { job, revision, node, sku, facts, .. } = *telling;
+        let mut sha256 = Sha256::new_with_prefix(b"taken back");
+        sha256.update(&telling.sha256);
+        let details = TellingDetails {
+            submit: None,
+            placements: telling.placements.clone(),
+            end_state: telling.end_state.clone(),
+            provisional: false,
+            sha256: sha256.finalize().to_vec(),
+            import_id: self.import_id,
+            listed_id: None,
+        };
+        let of = TellingOf { job, revision: revision + 1, node, sku, facts };
+        let start = telling.interval.map_or(Instant::from_micros(0), Interval::start);
+        NewTelling::new(&of, None, start, details)
     }
 
     fn mark_days(&self, marks: &mut BTreeSet<Mark>, node: NodeId, interval: Interval) {
@@ -424,43 +308,69 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn details(&self, told: &Told<'_>) -> TellingDetails {
+    fn details(&self, told: &Told) -> TellingDetails {
         TellingDetails {
-            submit: told.record.submit,
-            placements: placements_text(told.record),
-            end_state: told.record.end_state.clone(),
-            provisional: told.provisional(),
+            submit: told.submit,
+            placements: told.placements.clone(),
+            end_state: told.end_state.clone(),
+            provisional: told.provisional,
             sha256: told.sha256.clone(),
             import_id: self.import_id,
+            listed_id: (!told.listed_id.is_empty()).then(|| told.listed_id.clone()),
         }
     }
 }
 
-/// What a line tells beyond what is known.
-enum News {
-    Nothing,
-    /// An earlier end than is known, or what was told once and superseded.
-    Outdated,
-    /// Another attempt of the job stands in the way, as far as is known yet.
-    Overlap(String),
-    NoGpuTime,
-    Told,
-    Refused(String),
-}
-
-/// The time in which an attempt would hold other than it is known to.
-fn changed(before: Option<&Known<'_>>, told: &Told<'_>, holding: &Holding) -> Vec<Interval> {
-    let (was, is) = (before.and_then(|before| before.interval), told.interval);
-    let (Some(was), Some(is)) = (was, is) else { return was.into_iter().chain(is).collect() };
-    if before.is_some_and(|before| before.holding != *holding) {
-        return vec![was, is];
+/// Takes note of what a line told.
+fn settle<'t>(known: &mut KnownAttempts<'t>, decided: &mut Decided, told: &'t Told, holding: Holding, news: News) {
+    match news {
+        News::Nothing => {
+            decided.known += 1;
+            let same = known.get_mut(&told.name).filter(|known| known.sha256 == told.sha256);
+            // Told by this list too: a contradiction further down is one however often the list comes.
+            same.into_iter().for_each(|known| known.of_this_list = true);
+        }
+        News::NoGpuTime => decided.without_gpu_time += 1,
+        News::Outdated => {
+            decided.known += 1;
+            decided.outdated += 1;
+        }
+        News::Overlap(reason) | News::Refused(reason) => decided.refused.push(refusal(told, reason)),
+        News::Whole(parts) => {
+            for part in &parts {
+                let Some(part) = known.get_mut(part) else { continue };
+                (part.taken_back, part.interval, part.newest) = (true, None, None);
+                // A part that this very chunk told was known for the while.
+                decided.known += i64::from(part.stored.is_none());
+                decided.revised += i64::from(part.stored.is_some());
+            }
+            settle(known, decided, told, holding, News::Told);
+        }
+        News::Told => {
+            let before = known.remove(&told.name);
+            // A line that a later one of the same chunk outdoes was known for the while.
+            decided.known += i64::from(before.as_ref().is_some_and(|before| before.newest.is_some()));
+            let stored = before.and_then(|before| before.stored);
+            let back = stored.as_ref().is_some_and(|stored| stored.sha256 == told.sha256);
+            decided.known += i64::from(back);
+            let now = Known {
+                interval: told.interval,
+                sha256: told.sha256.clone(),
+                holding,
+                end_state: told.end_state.clone(),
+                provisional: told.provisional,
+                of_this_list: true,
+                stored,
+                newest: (!back).then_some(told),
+                taken_back: false,
+            };
+            known.insert(&told.name, now);
+        }
     }
-    let between = |a: Instant, b: Instant| Interval::new(a.min(b), a.max(b));
-    between(was.start(), is.start()).into_iter().chain(between(was.end(), is.end())).collect()
 }
 
-fn refusal(record: &JobRecord, reason: String) -> RefusedLine {
-    RefusedLine { line: record.line, field: String::new(), reason }
+fn refusal(told: &Told, reason: String) -> RefusedLine {
+    RefusedLine { line: told.line, field: String::new(), reason }
 }
 
 fn insert_sorted(db: &mut Db, segments: &mut Vec<Segment>) -> Result<(), AppError> {
@@ -468,18 +378,4 @@ fn insert_sorted(db: &mut Db, segments: &mut Vec<Segment>) -> Result<(), AppErro
     segment::insert(db, segments)?;
     segments.clear();
     Ok(())
-}
-
-/// The SHA-256 of all that a line says of an attempt: the same content again changes nothing.
-fn content_hash(record: &JobRecord, interval: Option<Interval>) -> Result<Vec<u8>, AppError> {
-    let (facts, _) = job_facts::to_body(&record.facts)?;
-    let running = matches!(record.held, Held::Running(_));
-    let interval = interval.map(|interval| interval.to_string()).unwrap_or_default();
-    let when = format!("{interval} {running} {:?}", record.submit.map(Instant::micros));
-    let mut hash = Sha256::new();
-    for part in [facts.as_str(), record.sku.as_str(), &when, &record.end_state, &placements_text(record)] {
-        hash.update(part.len().to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    Ok(hash.finalize().to_vec())
 }

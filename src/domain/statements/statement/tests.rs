@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::{FactSetId, NodeId, SkuCode, TeamId};
 use crate::metering::{State, Usage, UsageKey};
-use crate::pricing::{Payer, SkuSlices, Terms, charge};
+use crate::pricing::{Payer, SkuSlices, SuspendedTime, Terms, charge};
 use crate::time::{Instant, Interval};
 use proptest::prelude::*;
 
@@ -61,7 +61,7 @@ fn a_charge(share_us: i64, sku: i32, rate: &str, workload: Workload, experiment:
         experiment: ExperimentId(experiment),
     };
     let weight = words().skus[usize::try_from(sku).unwrap()].slices.compute;
-    charge(&usage, payer, Terms { rate: Rate::parse(rate).unwrap(), weight }).unwrap()
+    charge(&usage, payer, Terms { rate: Rate::parse(rate).unwrap(), weight }, SuspendedTime::Held).unwrap()
 }
 
 fn statement(charges: &[Charge], credit_rate: Option<&CreditRate>) -> Statement {

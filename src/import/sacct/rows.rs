@@ -1,0 +1,319 @@
+//! Records of a list as text, one a line, with a delimiter that may stand in names and line breaks that may, too.
+
+use std::io::BufRead;
+use std::ops::Range;
+
+use super::clock;
+use super::fields::{Cells, FIELDS, Field, is_free_text};
+use super::record::{Life, id_parts};
+use super::tres;
+
+/// Longest line that is read, in bytes.
+const LINE_BYTES_MAX: usize = 4 << 20;
+/// Most lines of one record.
+const RECORD_LINES_MAX: usize = 200;
+
+/// Which column is which field.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) delimiter: String,
+    /// The names of all columns.
+    pub(super) names: Vec<String>,
+    places: [Option<usize>; FIELDS],
+    free: Vec<usize>,
+    /// The columns that a record must have in a known form.
+    strict: Vec<(Field, usize)>,
+    /// The column by which the beginning of a record is known.
+    id: usize,
+    /// Whether each line ends with a delimiter.
+    pub(super) trailing: bool,
+}
+
+/// A record as text, and where its cells are.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    pub(super) line: u64,
+    text: String,
+    cells: Vec<Range<usize>>,
+    /// Whether it had more delimiters than columns, or line breaks.
+    pub(super) mended: bool,
+}
+
+/// What cannot be read as a record.
+#[derive(Debug)]
+pub(super) struct BadRow {
+    pub(super) line: u64,
+    pub(super) reason: String,
+}
+
+impl Layout {
+    /// A layout of these columns.
+    ///
+    /// # Errors
+    /// A sentence that says which column lacks.
+    pub(super) fn new(delimiter: &str, names: Vec<String>, trailing: bool) -> Result<Layout, String> {
+        let mut places = [None; FIELDS];
+        for (index, name) in names.iter().enumerate() {
+            let place = Field::parse(name).and_then(|field| places.get_mut(field.index()));
+            // Of two columns of one field the first counts; sacct gives both the same.
+            if let Some(place @ None) = place {
+                *place = Some(index);
+            }
+        }
+        let place = |field: Field| places.get(field.index()).copied().flatten();
+        let id = place(Field::JobIdRaw).or(place(Field::JobId)).ok_or("there is no column JobID or JobIDRaw")?;
+        let mut lacking = Vec::new();
+        if place(Field::Start).is_none() {
+            lacking.push("Start");
+        }
+        if place(Field::End).is_none() && place(Field::Elapsed).is_none() && place(Field::ElapsedRaw).is_none() {
+            lacking.push("End");
+        }
+        if place(Field::AllocTres).is_none() {
+            lacking.push("AllocTRES (how many GPUs were held: without it that is unknown, not zero)");
+        }
+        if !lacking.is_empty() {
+            return Err(format!("these fields are missing: {}", lacking.join(", ")));
+        }
+        let free: Vec<usize> =
+            (0..names.len()).filter(|index| names.get(*index).is_some_and(|name| is_free_text(name))).collect();
+        let strict = [
+            Field::JobId,
+            Field::JobIdRaw,
+            Field::State,
+            Field::Submit,
+            Field::Start,
+            Field::End,
+            Field::Elapsed,
+            Field::ElapsedRaw,
+            Field::Suspended,
+            Field::AllocTres,
+            Field::ReqTres,
+            Field::Nodes,
+        ];
+        let strict = strict.into_iter().filter_map(|field| place(field).map(|place| (field, place))).collect();
+        Ok(Layout { delimiter: delimiter.to_owned(), names, places, free, strict, id, trailing })
+    }
+
+    pub(super) fn has(&self, field: Field) -> bool {
+        self.places.get(field.index()).copied().flatten().is_some()
+    }
+
+    /// The cells of a row by field.
+    pub(super) fn cells<'a>(&self, row: &'a Row) -> Cells<'a> {
+        self.places.map(|place| {
+            let range = place.and_then(|place| row.cells.get(place)).cloned();
+            range.and_then(|range| row.text.get(range)).map_or("", str::trim)
+        })
+    }
+
+    /// Cuts a text at every delimiter.
+    fn split(&self, text: &str, cells: &mut Vec<Range<usize>>) {
+        cells.clear();
+        let mut start = 0;
+        if let [byte] = self.delimiter.as_bytes() {
+            for at in memchr::memchr_iter(*byte, text.as_bytes()) {
+                cells.push(start..at);
+                start = at + 1;
+            }
+        } else {
+            for (at, _) in text.match_indices(self.delimiter.as_str()) {
+                cells.push(start..at);
+                start = at + self.delimiter.len();
+            }
+        }
+        cells.push(start..text.len());
+        if self.trailing && cells.last().is_some_and(|last| last.is_empty()) {
+            cells.pop();
+        }
+    }
+
+    /// Whether these cells begin as a record does.
+    fn begins(&self, text: &str, cells: &[Range<usize>]) -> bool {
+        let id = cells.get(self.id).and_then(|range| text.get(range.clone()));
+        id.is_some_and(|id| id_parts(id.trim()).is_some())
+    }
+
+    /// Whether every cell that must have a known form has it.
+    fn fits(&self, text: &str, cells: &[Range<usize>]) -> bool {
+        self.strict.iter().all(|(field, place)| {
+            let cell = cells.get(*place).and_then(|range| text.get(range.clone())).map_or("", str::trim);
+            match field {
+                Field::JobId | Field::JobIdRaw => id_parts(cell).is_some(),
+                Field::State => Life::of(cell).is_some(),
+                Field::Elapsed | Field::Suspended => clock::length(cell).is_ok(),
+                Field::ElapsedRaw => clock::seconds(cell).is_ok(),
+                Field::Nodes => cell.is_empty() || cell.bytes().all(|byte| byte.is_ascii_digit()),
+                Field::AllocTres | Field::ReqTres => {
+                    (cell.is_empty() || cell.contains('=')) && tres::gpus(cell).is_ok()
+                }
+                _ => clock::is_nothing(cell) || cell.starts_with(|c: char| c.is_ascii_digit()),
+            }
+        })
+    }
+
+    /// Gives cells that are too many to a column of free text: the only one with which all others fit. Where several
+    /// do, they must agree in everything but free texts.
+    fn mend(&self, text: &str, cells: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
+        let surplus = cells.len().checked_sub(self.names.len()).filter(|surplus| *surplus > 0)?;
+        let mut found: Option<Vec<Range<usize>>> = None;
+        for free in &self.free {
+            let (first, last) = (cells.get(*free)?, cells.get(free + surplus)?);
+            let mut mended: Vec<Range<usize>> = cells.get(..*free)?.to_vec();
+            mended.push(first.start..last.end);
+            mended.extend(cells.get(free + surplus + 1..)?.iter().cloned());
+            if !self.fits(text, &mended) {
+                continue;
+            }
+            let same = |other: &Vec<Range<usize>>| {
+                (0..self.names.len())
+                    .filter(|index| !self.free.contains(index))
+                    .all(|index| other.get(index) == mended.get(index))
+            };
+            match &found {
+                Some(other) if !same(other) => return None,
+                Some(_) => {}
+                None => found = Some(mended),
+            }
+        }
+        found
+    }
+}
+
+/// Reads records.
+pub(super) struct Rows<R> {
+    reader: R,
+    layout: Layout,
+    /// The line that was read last.
+    line: u64,
+    /// A line that was read but not used yet.
+    ahead: Option<(u64, String)>,
+}
+
+impl<R: BufRead> Rows<R> {
+    /// Reads on in `reader`, of which `line` lines were read already.
+    pub(super) fn new(reader: R, layout: Layout, line: u64) -> Rows<R> {
+        Rows { reader, layout, line, ahead: None }
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Reads the next record into `row`; `false` at the end.
+    ///
+    /// # Errors
+    /// What cannot be read as a record; the next call goes on behind it.
+    pub(super) fn next(&mut self, row: &mut Row) -> Result<bool, BadRow> {
+        row.mended = false;
+        let Some((line, text)) = self.line()? else { return Ok(false) };
+        (row.line, row.text) = (line, text);
+        self.layout.split(&row.text, &mut row.cells);
+        let wanted = self.layout.names.len();
+        if row.cells.len() < wanted {
+            self.join(row)?;
+        }
+        if self.ends_free() {
+            self.join_last(row)?;
+        }
+        if row.cells.len() > wanted {
+            let mended = self.layout.mend(&row.text, &row.cells).ok_or_else(|| {
+                bad(row, format!("it has {} columns, not {wanted}, and more than one reading of it is possible; export it with --delimiter=$'\\x1f' or --json", row.cells.len()))
+            })?;
+            row.cells = mended;
+            row.mended = true;
+        }
+        Ok(true)
+    }
+
+    /// Whether the last column holds whatever people write, so that a record may go on behind it.
+    fn ends_free(&self) -> bool {
+        !self.layout.trailing && self.layout.free.contains(&(self.layout.names.len().wrapping_sub(1)))
+    }
+
+    /// A record with too few columns goes on in the next line, unless that is a whole record itself.
+    fn join(&mut self, row: &mut Row) -> Result<(), BadRow> {
+        let wanted = self.layout.names.len();
+        let begun = row.cells.len();
+        let mut next_cells = Vec::new();
+        for _ in 0..RECORD_LINES_MAX {
+            let broken = |row: &Row| {
+                bad(row, format!("it has {begun} columns, not {wanted}, and the lines below do not complete it"))
+            };
+            let Some((line, text)) = self.line()? else { return Err(broken(row)) };
+            self.layout.split(&text, &mut next_cells);
+            if next_cells.len() >= wanted && self.layout.begins(&text, &next_cells) {
+                self.ahead = Some((line, text));
+                return Err(broken(row));
+            }
+            row.text.push('\n');
+            row.text.push_str(&text);
+            row.mended = true;
+            self.layout.split(&row.text, &mut row.cells);
+            if row.cells.len() >= wanted {
+                return Ok(());
+            }
+        }
+        Err(bad(row, format!("it has {begun} columns, not {wanted}, and the lines below do not complete it")))
+    }
+
+    /// What does not begin as a record belongs to the free text that the record before it ends with.
+    fn join_last(&mut self, row: &mut Row) -> Result<(), BadRow> {
+        let mut next_cells = Vec::new();
+        for _ in 0..RECORD_LINES_MAX {
+            let Some((line, text)) = self.line()? else { return Ok(()) };
+            self.layout.split(&text, &mut next_cells);
+            if self.layout.begins(&text, &next_cells) || next_cells.len() >= self.layout.names.len() {
+                self.ahead = Some((line, text));
+                return Ok(());
+            }
+            let start = row.cells.last().map_or(0, |last| last.start);
+            row.text.push('\n');
+            row.text.push_str(&text);
+            row.cells.pop();
+            row.cells.push(start..row.text.len());
+            row.mended = true;
+        }
+        Ok(())
+    }
+
+    /// The next line that is not empty, without its end.
+    fn line(&mut self) -> Result<Option<(u64, String)>, BadRow> {
+        if let Some(ahead) = self.ahead.take() {
+            return Ok(Some(ahead));
+        }
+        loop {
+            let mut bytes = Vec::new();
+            let line = self.line + 1;
+            let mut limited = std::io::Read::take(&mut self.reader, LINE_BYTES_MAX as u64);
+            let count = limited
+                .read_until(b'\n', &mut bytes)
+                .map_err(|error| BadRow { line, reason: format!("the file cannot be read on from here: {error}") })?;
+            if count == 0 {
+                return Ok(None);
+            }
+            self.line = line;
+            if count == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
+                return Err(BadRow { line, reason: "it is longer than 4 MiB".into() });
+            }
+            while matches!(bytes.last(), Some(b'\n' | b'\r')) {
+                bytes.pop();
+            }
+            if !bytes.is_empty() {
+                let text = String::from_utf8(bytes)
+                    .map_err(|_| BadRow { line, reason: "it is not UTF-8; save the file as UTF-8".into() })?;
+                return Ok(Some((line, text)));
+            }
+        }
+    }
+}
+
+/// The text of a row as people may look at it: not more than a few hundred letters of it.
+fn bad(row: &Row, reason: String) -> BadRow {
+    let end = row.text.floor_char_boundary(300.min(row.text.len()));
+    let rest = if end < row.text.len() { "…" } else { "" };
+    BadRow {
+        line: row.line,
+        reason: format!("{reason}: “{}{rest}”", row.text.get(..end).unwrap_or_default().escape_debug()),
+    }
+}

@@ -1,0 +1,135 @@
+//! Trackable resources as Slurm writes them: `cpu=8,gres/gpu=2,gres/gpu:a100=2,mem=64G`.
+
+use crate::import::job_record::GPUS_MAX;
+
+/// What Slurm calls a GPU without a type.
+pub(crate) const UNTYPED: &str = "gpu";
+/// What Slurm calls a part of a shared GPU.
+const SHARD: &str = "shard";
+
+/// GPUs of one type: what Slurm calls it, and how many.
+pub(super) type GpuCount<'a> = (&'a str, i32);
+
+/// The GPUs in a list of resources, by type in the order told. Typed entries are a part of the untyped total: with
+/// both, the types count, and what the total has more is untyped. `gres/gpumem` and `gres/gpuutil` are no counts.
+/// Shards are counted apart.
+///
+/// # Errors
+/// A sentence where the list cannot be read, or contradicts itself.
+pub(super) fn gpus(tres: &str) -> Result<Vec<GpuCount<'_>>, String> {
+    let mut total: Option<i32> = None;
+    let mut counts: Vec<GpuCount<'_>> = Vec::new();
+    if !tres.contains("gres/") {
+        return Ok(counts);
+    }
+    for entry in tres.split(',').filter(|entry| !entry.is_empty()) {
+        let Some(gres) = entry.strip_prefix("gres/") else { continue };
+        let (name, count) = gres.split_once('=').ok_or_else(|| format!("“{entry}” is no NAME=COUNT"))?;
+        let kind = match name.split_once(':') {
+            Some(("gpu", kind)) => kind,
+            None if name == SHARD => SHARD,
+            None if name == UNTYPED => UNTYPED,
+            _ => continue,
+        };
+        let count = self::count(count).ok_or_else(|| format!("“{entry}” is no count of GPUs"))?;
+        if kind == UNTYPED {
+            if total.replace(count).is_some_and(|other| other != count) {
+                return Err(format!("“{tres}” tells gres/gpu twice, and not the same"));
+            }
+        } else if let Some((_, other)) = counts.iter().find(|(known, _)| *known == kind) {
+            if *other != count {
+                return Err(format!("“{tres}” tells {kind} twice, and not the same"));
+            }
+        } else {
+            counts.push((kind, count));
+        }
+    }
+    let typed: i32 =
+        counts.iter().filter(|(kind, _)| *kind != SHARD).map(|(_, count)| *count).fold(0, i32::saturating_add);
+    match total {
+        Some(total) if total < typed => {
+            return Err(format!("“{tres}” tells {total} GPUs in all, but {typed} by type"));
+        }
+        Some(total) if total > typed => counts.push((UNTYPED, total - typed)),
+        _ => {}
+    }
+    counts.retain(|(_, count)| *count > 0);
+    Ok(counts)
+}
+
+fn count(text: &str) -> Option<i32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse::<i32>().ok().filter(|count| digits && *count <= GPUS_MAX)
+}
+
+/// The GPUs in the entries of `gres_detail`, one for each node: `gpu:h100:2(IDX:0-1),gpu:h200:4(IDX:2-5)`.
+pub(super) fn gpus_of_detail(entries: &[&str]) -> Result<String, String> {
+    let mut sums: std::collections::BTreeMap<&str, i32> = std::collections::BTreeMap::new();
+    for entry in entries {
+        let mut depth = 0i32;
+        let outside = |c: char| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            c == ',' && depth == 0
+        };
+        for gres in entry.split(outside) {
+            let gres = gres.split('(').next().unwrap_or_default();
+            let mut parts = gres.split(':');
+            if parts.next() != Some("gpu") {
+                continue;
+            }
+            let (kind, number) = match (parts.next(), parts.next()) {
+                (Some(number), None) => (UNTYPED, number),
+                (Some(kind), Some(number)) => (kind, number),
+                _ => return Err(format!("“{entry}” is no gres_detail")),
+            };
+            let number = count(number).ok_or_else(|| format!("“{entry}” is no gres_detail"))?;
+            let sum = sums.entry(kind).or_default();
+            *sum = sum.saturating_add(number);
+        }
+    }
+    let texts: Vec<String> = sums
+        .iter()
+        .map(
+            |(kind, count)| {
+                if *kind == UNTYPED { format!("gres/gpu={count}") } else { format!("gres/gpu:{kind}={count}") }
+            },
+        )
+        .collect();
+    Ok(texts.join(","))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_in_alloc_tres_are_counted_once_job_01() {
+        for (tres, right) in [
+            ("billing=8,cpu=8,gres/gpu=2,gres/gpu:a100=2,mem=64G,node=1", vec![("a100", 2)]),
+            ("cpu=4,gres/gpu:rtx2080ti=1,mem=8G,node=1", vec![("rtx2080ti", 1)]),
+            ("cpu=4,gres/gpu=4,mem=8G,node=1", vec![("gpu", 4)]),
+            ("cpu=8,gres/gpu=3,gres/gpu:a100=1,gres/gpu:a100_3g.20gb=2,node=1", vec![("a100", 1), ("a100_3g.20gb", 2)]),
+            ("cpu=64,gres/gpu=8,node=4", vec![("gpu", 8)]),
+            ("cpu=8,gres/shard=2,node=1", vec![("shard", 2)]),
+            ("cpu=192,billing=192,node=1", vec![]),
+            ("cpu=00:56:24,gres/gpumem=40777023488,gres/gpuutil=100,mem=10G", vec![]),
+            ("gres/gpu=5,gres/gpu:a100=2", vec![("a100", 2), ("gpu", 3)]),
+            ("gres/gpu=0", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(gpus(tres).unwrap(), right, "{tres}");
+        }
+        for bad in ["gres/gpu=1,gres/gpu:a100=2", "gres/gpu=x", "gres/gpu", "gres/gpu=1,gres/gpu=2", "gres/gpu=-1"] {
+            assert!(gpus(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn details_of_nodes_are_summed() {
+        let detail = gpus_of_detail(&["gpu:h100:2(IDX:0-1),gpu:h200:4(IDX:2,4-5)", "gpu:h100:1(IDX:0)", "shard:2"]);
+        assert_eq!(detail.unwrap(), "gres/gpu:h100=3,gres/gpu:h200=4");
+        assert_eq!(gpus_of_detail(&["gpu:5"]).unwrap(), "gres/gpu=5");
+        assert!(gpus_of_detail(&["gpu:"]).is_err());
+    }
+}
