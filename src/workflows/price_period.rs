@@ -19,6 +19,11 @@ use super::books::Books;
 use super::{job_facts, roll_up};
 use crate::error::AppError;
 
+mod new_words;
+
+pub use new_words::NewWords;
+use new_words::Numbers;
+
 /// The words behind the numbers in charges.
 #[derive(Clone, Debug, Default)]
 pub struct Words {
@@ -136,7 +141,20 @@ pub fn price(
     books: &Books,
     usages: &[Usage],
 ) -> Result<(Vec<Charge>, Vec<UnpricedUsage>, Words), AppError> {
-    let mut pricer = Pricer::load(db, books, usages)?;
+    price_with(db, books, usages, NewWords::Interned)
+}
+
+/// As [`price`], with a say in what becomes of new words.
+///
+/// # Errors
+/// The database's, or a sum that does not fit.
+pub fn price_with(
+    db: &mut Db,
+    books: &Books,
+    usages: &[Usage],
+    new_words: NewWords,
+) -> Result<(Vec<Charge>, Vec<UnpricedUsage>, Words), AppError> {
+    let mut pricer = Pricer::load(db, books, usages, Numbers::new(new_words))?;
     let mut charges = Vec::with_capacity(usages.len());
     let mut unpriced: BTreeMap<UnpricedKey, UnpricedUsage> = BTreeMap::new();
     for usage in usages.iter().filter(|usage| usage.key.state == State::Held) {
@@ -162,6 +180,7 @@ type UnpricedKey = (TeamCode, Sku, PoolName, ServiceClass, Unpriced);
 /// What was looked up once and holds for many usages.
 struct Pricer<'a> {
     books: &'a Books,
+    numbers: Numbers,
     words: Words,
     team_ids: BTreeMap<TeamCode, TeamId>,
     experiment_ids: BTreeMap<(TeamId, String), ExperimentId>,
@@ -173,7 +192,7 @@ struct Pricer<'a> {
 }
 
 impl<'a> Pricer<'a> {
-    fn load(db: &mut Db, books: &'a Books, usages: &[Usage]) -> Result<Pricer<'a>, AppError> {
+    fn load(db: &mut Db, books: &'a Books, usages: &[Usage], numbers: Numbers) -> Result<Pricer<'a>, AppError> {
         let words = Words::load(db)?;
         let used: BTreeSet<FactSetId> = usages.iter().map(|usage| usage.key.facts).collect();
         let mut facts = BTreeMap::new();
@@ -184,6 +203,7 @@ impl<'a> Pricer<'a> {
         }
         Ok(Pricer {
             books,
+            numbers,
             team_ids: words.teams.iter().map(|(id, code)| (code.clone(), *id)).collect(),
             experiment_ids: words.experiments.iter().map(|(id, key)| (key.clone(), *id)).collect(),
             words,
@@ -214,7 +234,7 @@ impl<'a> Pricer<'a> {
         let team = match self.team_ids.get(&attribution.team) {
             Some(id) => *id,
             None => {
-                let id = dimensions::intern_team(db, &attribution.team)?;
+                let id = self.numbers.team(db, &attribution.team)?;
                 self.words.teams.insert(id, attribution.team.clone());
                 self.team_ids.insert(attribution.team.clone(), id);
                 id
@@ -232,7 +252,7 @@ impl<'a> Pricer<'a> {
         if let Some(id) = self.experiment_ids.get(&key) {
             return Ok(*id);
         }
-        let id = dimensions::intern_experiment(db, team, &key.1)?;
+        let id = self.numbers.experiment(db, team, &key.1)?;
         self.words.experiments.insert(id, key.clone());
         self.experiment_ids.insert(key, id);
         Ok(id)
@@ -251,7 +271,7 @@ impl<'a> Pricer<'a> {
         let found = match meant {
             None => id,
             Some(sku) => {
-                let found = dimensions::intern_sku(db, &sku)?;
+                let found = self.numbers.sku(db, &sku, &self.words.skus)?;
                 self.words.skus.insert(found, sku);
                 found
             }
