@@ -44,6 +44,8 @@ pub struct Wanted<'a> {
 pub(super) struct Checked {
     /// The version it would be.
     pub(super) version: CatalogueVersion,
+    /// The books in force.
+    pub(super) in_force: Books,
     /// The books with it.
     pub(super) books: Books,
     /// Every change of the books in force.
@@ -101,7 +103,7 @@ pub(super) fn check(
         refuse_gaps(db, calendar, &books, &after, new_words)?;
     }
     let version = CatalogueVersion { version: current.version + 1, sha256, body };
-    Ok((current, Some(Checked { version, books, before, after })))
+    Ok((current, Some(Checked { version, in_force, books, before, after })))
 }
 
 fn tell_audit(
