@@ -2,6 +2,8 @@
 //! out a figure of its own.
 
 pub mod csv;
+pub mod diff_json;
+pub mod diff_text;
 pub mod html;
 pub mod json;
 pub mod screen;

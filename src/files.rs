@@ -2,6 +2,7 @@
 //! told at once, with line, column and remedy. Nothing of a file with a mistake is used.
 
 pub mod mapping;
+mod price_policies;
 pub mod prices;
 pub mod prices_csv;
 pub mod rules;

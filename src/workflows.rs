@@ -5,6 +5,7 @@ pub mod adjustments;
 pub mod apply_catalogue;
 pub mod books;
 pub mod close;
+pub mod diff_catalogue;
 pub mod evidence;
 pub mod examine;
 pub mod import_jobs;

@@ -13,6 +13,7 @@ mod support;
 
 mod catalogue_files;
 mod crash;
+mod diff;
 mod frozen;
 mod import_lists;
 mod philly;

@@ -66,6 +66,12 @@ macro_rules! scenarios {
 }
 
 scenarios!(
+    a_diff_is_refused_as_apply_would,
+    a_diff_of_a_price_for_what_had_none,
+    a_diff_of_a_price_raised_mid_month,
+    a_diff_of_a_team_renamed,
+    a_diff_of_rules_that_move_jobs,
+    a_diff_of_the_credit_rate_and_of_tiny_amounts,
     a_first_month,
     a_price_file_with_mistakes_changes_nothing_imp_01,
     a_price_that_changes_mid_job_pri_01,

@@ -1,5 +1,6 @@
-//! `gpuledger teams|prices|rules check|apply`
+//! `gpuledger teams|prices|rules check|diff|apply`
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use gpuledger_db::catalogue::CatalogueKind;
@@ -7,15 +8,19 @@ use gpuledger_db::catalogue::CatalogueKind;
 use super::{Context, actor, print};
 use crate::diagnostics::Diagnostics;
 use crate::error::{AppError, Outcome};
+use crate::export;
 use crate::files::prices::Checks;
 use crate::files::{SourceText, prices, prices_csv, rules, teams};
 use crate::workflows::apply_catalogue::{Wanted, apply};
 use crate::workflows::books::Books;
+use crate::workflows::diff_catalogue::diff;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Read the file and tell every mistake in it; needs no database and changes nothing
     Check(Arguments),
+    /// Say what the file would change on the statements of open months, once applied; changes nothing
+    Diff(DiffArguments),
     /// Put the file in force; all of it or, where it holds a mistake, nothing
     Apply(Arguments),
 }
@@ -29,9 +34,19 @@ pub(super) struct Arguments {
     allow_dearer_slices: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(super) struct DiffArguments {
+    #[command(flatten)]
+    arguments: Arguments,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
 pub(super) fn run(context: &Context, kind: CatalogueKind, command: &Command) -> Result<Outcome, AppError> {
     match command {
         Command::Check(arguments) => check(context, kind, arguments),
+        Command::Diff(arguments) => diff_file(context, kind, arguments),
         Command::Apply(arguments) => apply_file(context, kind, arguments),
     }
 }
@@ -44,24 +59,54 @@ fn check(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> Resul
     Ok(Outcome::Done)
 }
 
+fn diff_file(context: &Context, kind: CatalogueKind, arguments: &DiffArguments) -> Result<Outcome, AppError> {
+    let source = SourceText::read(&arguments.arguments.file)?;
+    let mut db = context.db()?;
+    let count = Cell::new(0);
+    let read = |books: &mut Books| read_for_books(context, kind, &arguments.arguments, &source, books, &count);
+    let wanted = Wanted { kind, read: &read, actor: &actor() };
+    let diff = diff(&mut db, &context.config.calendar, &wanted, crate::clock::now())?;
+    if arguments.json {
+        print(&export::diff_json::diff(&diff)?)?;
+        return Ok(Outcome::Done);
+    }
+    let version = match diff.in_force {
+        true => format!("version {} is in force already", diff.version),
+        false => format!("would be version {}; not applied", diff.version.saturating_add(1)),
+    };
+    let head = format!("{}: {} {}, {version}\n", source.name, count.get(), kind.as_str());
+    print(&format!("{head}{}", export::diff_text::diff(&diff)?))?;
+    Ok(Outcome::Done)
+}
+
 fn apply_file(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> Result<Outcome, AppError> {
-    let calendar = &context.config.calendar;
     let source = SourceText::read(&arguments.file)?;
     let mut db = context.db()?;
-    let count = std::cell::Cell::new(0);
-    let read = |books: &mut Books| {
-        let (body, entries) = read_into(context, kind, arguments, &source, books, false)?;
-        count.set(entries);
-        if kind == CatalogueKind::Rules {
-            rules::check_teams(&source, calendar, &books.teams)?;
-        }
-        Ok(body)
-    };
-    let applied = apply(&mut db, calendar, &Wanted { kind, read: &read, actor: &actor() }, crate::clock::now())?;
+    let count = Cell::new(0);
+    let read = |books: &mut Books| read_for_books(context, kind, arguments, &source, books, &count);
+    let wanted = Wanted { kind, read: &read, actor: &actor() };
+    let applied = apply(&mut db, &context.config.calendar, &wanted, crate::clock::now())?;
     let count = count.get();
     let what = if applied.changed { "in force now" } else { "in force already" };
     print(&format!("{}: {count} {}, version {} {what}\n", source.name, kind.as_str(), applied.version))?;
     Ok(Outcome::Done)
+}
+
+/// Reads the file into its place among the books in force, with the checks that need them, and counts its entries.
+fn read_for_books(
+    context: &Context,
+    kind: CatalogueKind,
+    arguments: &Arguments,
+    source: &SourceText,
+    books: &mut Books,
+    count: &Cell<usize>,
+) -> Result<String, AppError> {
+    let (body, entries) = read_into(context, kind, arguments, source, books, false)?;
+    count.set(entries);
+    if kind == CatalogueKind::Rules {
+        rules::check_teams(source, &context.config.calendar, &books.teams)?;
+    }
+    Ok(body)
 }
 
 /// Reads the file into its place among the books; its text as it is to be stored, and how many entries it has.

@@ -210,6 +210,35 @@ impl Db {
         outcome
     }
 
+    /// Runs `work` on one state of the books: it sees nothing that others change meanwhile, and nobody waits for it.
+    /// What it would write, the database refuses. Not inside a transaction.
+    ///
+    /// # Errors
+    /// What `work` returns, or what the database says.
+    pub fn snapshot<T, E: From<DbError>>(&mut self, work: impl FnOnce(&mut Db) -> Result<T, E>) -> Result<T, E> {
+        match self {
+            Db::Lite(connection) => AnsiTransactionManager::begin_transaction_sql(connection, "BEGIN"),
+            Db::Pg(connection) => AnsiTransactionManager::begin_transaction_sql(
+                connection,
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            ),
+        }
+        .map_err(DbError::from)?;
+        let outcome = self.refuse_writes(true).map_err(E::from).and_then(|()| work(self));
+        let ended = crate::on_db!(self, connection => AnsiTransactionManager::rollback_transaction(connection));
+        let ended = ended.map_err(DbError::from).and_then(|()| self.refuse_writes(false));
+        outcome.and_then(|value| ended.map(|()| value).map_err(E::from))
+    }
+
+    /// On SQLite, where a transaction cannot be declared to be read-only, the connection is.
+    fn refuse_writes(&mut self, refuse: bool) -> Result<(), DbError> {
+        match self {
+            Db::Lite(_) if refuse => self.execute("PRAGMA query_only = ON"),
+            Db::Lite(_) => self.execute("PRAGMA query_only = OFF"),
+            Db::Pg(_) => Ok(()),
+        }
+    }
+
     /// Runs statements that give no rows.
     ///
     /// # Errors

@@ -288,6 +288,11 @@ impl Memberships {
         self.by_node.range((node, Instant::MIN)..=(node, at)).next_back().map(|(_, pool)| *pool)
     }
 
+    /// Every node that is in a pool at some time; it may come more than once.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.by_node.keys().map(|(node, _)| *node)
+    }
+
     /// Every instant at which a node changes its pool.
     #[must_use]
     pub fn changes(&self) -> Vec<Instant> {

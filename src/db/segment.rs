@@ -161,6 +161,20 @@ pub fn of_job(db: &mut Db, job: JobId, hours: &[Hour]) -> Result<Vec<Segment>, D
     rows.into_iter().map(Segment::try_from).collect()
 }
 
+/// The segments of an imported attempt in these hours, in key order; `nodes` are the stand-ins for pools.
+///
+/// # Errors
+/// What the database says.
+pub fn of_attempt(db: &mut Db, nodes: &[NodeId], job: JobId, hours: &[Hour]) -> Result<Vec<Segment>, DbError> {
+    let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
+    let nodes: Vec<i32> = nodes.iter().map(|node| node.0).collect();
+    let rows: Vec<Row> = on_db!(db, c => segment::table
+        .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq_any(&nodes)).and(segment::epoch.eq(job.0)))
+        .order((segment::hour, segment::node_id, segment::epoch, segment::number))
+        .load(c))?;
+    rows.into_iter().map(Segment::try_from).collect()
+}
+
 /// Removes the segments of an imported attempt, because a newer telling supersedes the one they were made from.
 ///
 /// # Errors

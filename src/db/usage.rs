@@ -188,25 +188,6 @@ pub fn of_interval(db: &mut Db, interval: Interval) -> Result<Vec<Usage>, DbErro
     rows.into_iter().map(Usage::try_from).collect()
 }
 
-/// The usage of these jobs in slots that begin in the interval, in key order.
-///
-/// # Errors
-/// What the database says.
-pub fn of_jobs(db: &mut Db, interval: Interval, jobs: &[JobId]) -> Result<Vec<Usage>, DbError> {
-    let mut usages: Vec<Usage> = Vec::new();
-    for jobs in jobs.chunks(8_192) {
-        let ids: Vec<i64> = jobs.iter().map(|job| job.0).collect();
-        let within =
-            usage::slot_start_us.ge(interval.start().micros()).and(usage::slot_start_us.lt(interval.end().micros()));
-        let rows: Vec<Row> = on_db!(db, c => usage::table.filter(within.and(usage::job_id.eq_any(&ids))).load(c))?;
-        for row in rows {
-            usages.push(Usage::try_from(row)?);
-        }
-    }
-    usages.sort_by_key(|usage| usage.key);
-    Ok(usages)
-}
-
 /// The nodes that have usage or segments in slots that begin in the interval.
 ///
 /// # Errors

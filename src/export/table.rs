@@ -4,13 +4,21 @@
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
+    right: Vec<usize>,
 }
 
 impl Table {
     /// A table with these headings.
     #[must_use]
     pub fn new(headings: &[&str]) -> Table {
-        Table { rows: vec![headings.iter().map(ToString::to_string).collect()] }
+        Table { rows: vec![headings.iter().map(ToString::to_string).collect()], right: Vec::new() }
+    }
+
+    /// Aligns these columns to the right, whatever they hold.
+    #[must_use]
+    pub fn right(mut self, columns: &[usize]) -> Table {
+        self.right = columns.to_vec();
+        self
     }
 
     /// Adds a row.
@@ -27,7 +35,8 @@ impl Table {
             .map(|column| {
                 let width = self.rows.iter().map(|row| cell(row, column).chars().count()).max().unwrap_or(0);
                 let numeric = |text: String| text.chars().all(|c| c.is_ascii_digit() || ".,-−–%".contains(c));
-                (width, self.rows.iter().skip(1).all(|row| numeric(cell(row, column))))
+                let right = self.right.contains(&column);
+                (width, right || self.rows.iter().skip(1).all(|row| numeric(cell(row, column))))
             })
             .collect();
         let mut text = String::new();

@@ -27,6 +27,16 @@ pub const fn kind(kind: ChargeKind) -> &'static str {
     }
 }
 
+/// The word for where a period is in its life.
+#[must_use]
+pub const fn life(life: Life) -> &'static str {
+    match life {
+        Life::Open => "open",
+        Life::InReview => "in review",
+        Life::Closed { .. } => "closed",
+    }
+}
+
 /// The list of a period's statements, its rounding row, and its total.
 ///
 /// # Errors

@@ -13,6 +13,7 @@ use gpuledger_domain::units::{Fraction, Ratio};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::price_policies::{self, EndCausesEntry, SuspendedEntry};
 use super::{SourceText, When};
 use crate::diagnostics::Diagnostics;
 
@@ -27,6 +28,10 @@ struct PricesFile {
     sku: Vec<SkuEntry>,
     #[serde(default)]
     price: Vec<PriceEntry>,
+    #[serde(default)]
+    end_causes: Vec<EndCausesEntry>,
+    #[serde(default)]
+    suspended: Vec<SuspendedEntry>,
 }
 
 #[derive(Deserialize)]
@@ -136,6 +141,7 @@ pub fn parse(source: &SourceText, calendar: &BillingCalendar, checks: Checks) ->
     for entry in &file.credit_rate {
         credit_rate(source, &mut wrong, &mut book, entry);
     }
+    price_policies::read(source, calendar, &mut wrong, &mut book, (&file.end_causes, &file.suspended));
     if checks != Checks::Stored {
         if let Some((code, message)) = undescribed_slice(&book) {
             let index = rows.iter().position(|row| row.key.sku == code).unwrap_or(0);
@@ -391,6 +397,7 @@ pub fn to_toml(book: &PriceBook) -> String {
         }
         text.push('\n');
     }
+    price_policies::write(&mut text, book);
     text
 }
 
@@ -406,7 +413,8 @@ mod tests {
 
     const SLICED: &str = "[[credit_rate]]\nfrom = \"2025-01\"\ncurrency = \"USD\"\nrate = \"0.25\"\n[[pool]]\nname = \"training\"\nbasis = \"larger\"\n\
         [[sku]]\ncode = \"h100/1g.10gb\"\ncompute = \"1/7\"\nmemory = \"1/8\"\naliases = [\"MIG 1g.10gb\"]\n\
-        [[price]]\nsku = \"h100\"\nrate = \"7.00\"\nfrom = 2025-04-01\n[[price]]\nsku = \"h100/1g.10gb\"\nrate = \"RATE\"\nfrom = \"2025-04-01\"\nuntil = 2026-04-01\npool = \"training\"\n";
+        [[price]]\nsku = \"h100\"\nrate = \"7.00\"\nfrom = 2025-04-01\n[[price]]\nsku = \"h100/1g.10gb\"\nrate = \"RATE\"\nfrom = \"2025-04-01\"\nuntil = 2026-04-01\npool = \"training\"\n\
+        [[end_causes]]\nplatform_pays = [\"node failure\"]\nfrom = 2025-05-01\n[[suspended]]\ncluster = \"c\"\ncharge = \"running\"\n";
 
     #[test]
     fn a_book_survives_being_written_and_read() {

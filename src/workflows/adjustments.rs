@@ -6,67 +6,122 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::allocation::{self, AttemptEnd};
-use gpuledger_db::{Db, closing, period, usage};
-use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
-use gpuledger_domain::ids::JobId;
+use gpuledger_db::{Db, closing, dimensions, period, segment};
+use gpuledger_domain::calendar::{BillingCalendar, Month, Period, slots};
+use gpuledger_domain::ids::{JobId, NodeId};
+use gpuledger_domain::metering::{Usage, usage_by_slot};
 use gpuledger_domain::pricing::{Charge, ChargeKind, EndCause};
-use gpuledger_domain::time::{Instant, Interval};
+use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use super::books::Books;
-use super::price_period::price_usage;
-use super::roll_up;
 use crate::error::AppError;
 
-/// The adjustments of a period.
-#[derive(Clone, Debug, Default)]
-pub struct Adjustments {
-    /// One for each charge that is taken back.
-    pub charges: Vec<Charge>,
-    /// Earlier months that are open, whose charges are taken back as they would be now.
-    pub of_open_months: BTreeSet<Month>,
+/// The attempts of a period that the platform takes over.
+#[derive(Debug, Default)]
+pub(super) struct TakenOver {
+    causes: BTreeMap<JobId, EndCause>,
+    /// The earlier periods in which they held GPUs.
+    earlier: BTreeMap<Month, EarlierPeriod>,
 }
 
-/// The adjustments for attempts that end in a period, whose own charges are these.
-///
-/// # Errors
-/// The database's, or an amount that does not fit.
-pub fn adjustments(
-    db: &mut Db,
-    calendar: &BillingCalendar,
-    of: &Period,
-    books: &Books,
-    charges: &[Charge],
-) -> Result<Adjustments, AppError> {
-    let mut made = Adjustments::default();
-    if books.prices.end_causes.entries().all(|(_, causes)| causes.is_empty()) {
-        return Ok(made);
-    }
-    let jobs: BTreeSet<JobId> = charges.iter().map(|charge| charge.job).collect();
-    let mut taken_over: BTreeMap<JobId, EndCause> = BTreeMap::new();
-    let mut earlier: BTreeMap<Month, (Period, BTreeSet<JobId>)> = BTreeMap::new();
-    for end in allocation::ends(db, &jobs.into_iter().collect::<Vec<_>>())? {
-        let Some(cause) = platform_pays(books, of, &end) else { continue };
-        taken_over.insert(end.job, cause);
-        for before in calendar_before(calendar, end.interval, of.interval.start()) {
-            earlier.entry(before.month).or_insert_with(|| (before, BTreeSet::new())).1.insert(end.job);
+/// A period before the one in which attempts end.
+#[derive(Debug)]
+struct EarlierPeriod {
+    period: Period,
+    /// The closing in force; `None` while it is open.
+    closing: Option<i64>,
+    attempts: Vec<(JobId, Interval)>,
+}
+
+impl TakenOver {
+    /// Those among the attempts of a period's usage that end in it by a cause for which the platform pays.
+    pub(super) fn find(
+        db: &mut Db,
+        calendar: &BillingCalendar,
+        of: &Period,
+        books: &Books,
+        usages: &[Usage],
+    ) -> Result<TakenOver, AppError> {
+        let mut found = TakenOver::default();
+        if books.prices.end_causes.entries().all(|(_, causes)| causes.is_empty()) {
+            return Ok(found);
         }
-    }
-    take_over(&mut made.charges, charges, &taken_over)?;
-    for (month, (before, jobs)) in earlier {
-        let jobs: Vec<JobId> = jobs.into_iter().collect();
-        let frozen = period::find(db, month)?.and_then(|state| state.closing);
-        let then = match frozen {
-            Some(closing_id) => closing::charges_of_jobs(db, closing_id, &jobs)?,
-            None => {
-                roll_up::roll_up(db, calendar, Some(before.interval))?;
-                let usages = usage::of_jobs(db, before.interval, &jobs)?;
-                made.of_open_months.insert(month);
-                price_usage(db, books, &usages)?.charges
+        let jobs: BTreeSet<JobId> = usages.iter().map(|usage| usage.key.job).collect();
+        for end in allocation::ends(db, &jobs.into_iter().collect::<Vec<_>>())? {
+            let Some(cause) = platform_pays(books, of, &end) else { continue };
+            found.causes.insert(end.job, cause);
+            let mut at = end.interval.start();
+            while at < of.interval.start() {
+                let period = calendar.period_of(at);
+                at = period.interval.end();
+                if !found.earlier.contains_key(&period.month) {
+                    let closing = period::find(db, period.month)?.and_then(|state| state.closing);
+                    found.earlier.insert(period.month, EarlierPeriod { period, closing, attempts: Vec::new() });
+                }
+                if let Some(earlier) = found.earlier.get_mut(&period.month) {
+                    earlier.attempts.push((end.job, end.interval));
+                }
             }
-        };
-        take_over(&mut made.charges, &then, &taken_over)?;
+        }
+        Ok(found)
     }
-    Ok(made)
+
+    /// Earlier months that are open, whose charges are taken over as they would be now.
+    pub(super) fn open_months(&self) -> BTreeSet<Month> {
+        self.earlier.iter().filter(|(_, earlier)| earlier.closing.is_none()).map(|(month, _)| *month).collect()
+    }
+
+    /// What the attempts held in earlier months that are open, summed by the cuts of these books.
+    pub(super) fn usages_of_open_months(
+        &self,
+        db: &mut Db,
+        calendar: &BillingCalendar,
+        books: &Books,
+    ) -> Result<Vec<Usage>, AppError> {
+        let mut usages = Vec::new();
+        let open: Vec<&EarlierPeriod> = self.earlier.values().filter(|earlier| earlier.closing.is_none()).collect();
+        if open.is_empty() {
+            return Ok(usages);
+        }
+        let memberships = dimensions::memberships(db)?;
+        let nodes: Vec<NodeId> = memberships.nodes().collect();
+        let changes = books.changes(&memberships);
+        for earlier in open {
+            for (job, held) in &earlier.attempts {
+                let Some(within) = held.intersection(earlier.period.interval) else { continue };
+                for day in calendar.days(within) {
+                    let hours: Vec<Hour> = day.hours().collect();
+                    let segments = segment::of_attempt(db, &nodes, *job, &hours)?;
+                    usages.extend(usage_by_slot(&segments, &slots(day, &changes))?);
+                }
+            }
+        }
+        Ok(usages)
+    }
+
+    /// One adjustment for each charge of these attempts: of the period's own, of earlier ones that are open, and of
+    /// those that are frozen.
+    pub(super) fn adjustments(
+        &self,
+        db: &mut Db,
+        own: &[Charge],
+        of_open_months: &[Charge],
+    ) -> Result<Vec<Charge>, AppError> {
+        let mut frozen = Vec::new();
+        for earlier in self.earlier.values() {
+            let Some(closing_id) = earlier.closing else { continue };
+            let jobs: Vec<JobId> = earlier.attempts.iter().map(|(job, _)| *job).collect();
+            frozen.extend(closing::charges_of_jobs(db, closing_id, &jobs)?);
+        }
+        let charges = own.iter().chain(of_open_months).chain(&frozen);
+        let mut adjustments = Vec::new();
+        for charge in charges.filter(|charge| charge.kind == ChargeKind::Usage) {
+            if let Some(cause) = self.causes.get(&charge.job) {
+                adjustments.push(charge.taken_over(*cause)?);
+            }
+        }
+        Ok(adjustments)
+    }
 }
 
 /// The cause by which an attempt ended in the period, if the platform pays for it.
@@ -74,29 +129,4 @@ fn platform_pays(books: &Books, of: &Period, end: &AttemptEnd) -> Option<EndCaus
     let last = Instant::from_micros(end.interval.end().micros() - 1);
     let cause = EndCause::of_source(&end.end_state).filter(|_| !end.provisional && of.interval.contains(last))?;
     books.prices.end_causes.platform_pays(last)?.contains(&cause).then_some(cause)
-}
-
-/// The periods of an attempt's time that begin before an instant.
-fn calendar_before(calendar: &BillingCalendar, attempt: Interval, until: Instant) -> Vec<Period> {
-    let mut periods = Vec::new();
-    let mut at = attempt.start();
-    while at < until {
-        let period = calendar.period_of(at);
-        at = period.interval.end();
-        periods.push(period);
-    }
-    periods
-}
-
-fn take_over(
-    adjustments: &mut Vec<Charge>,
-    charges: &[Charge],
-    taken_over: &BTreeMap<JobId, EndCause>,
-) -> Result<(), AppError> {
-    for charge in charges.iter().filter(|charge| charge.kind == ChargeKind::Usage) {
-        if let Some(cause) = taken_over.get(&charge.job) {
-            adjustments.push(charge.taken_over(*cause)?);
-        }
-    }
-    Ok(())
 }

@@ -15,7 +15,7 @@ use gpuledger_domain::time::{Hour, Instant, Interval};
 use sha2::{Digest, Sha256};
 
 use super::books::Books;
-use super::price_period::UnpricedUsage;
+use super::price_period::{NewWords, UnpricedUsage};
 use super::{price_period, roll_up};
 use crate::error::AppError;
 use crate::files::{SourceText, rules};
@@ -40,6 +40,20 @@ pub struct Wanted<'a> {
     pub actor: &'a str,
 }
 
+/// A catalogue that passed every check, beside what it would take the place of.
+pub(super) struct Checked {
+    /// The version it would be.
+    pub(super) version: CatalogueVersion,
+    /// The books in force.
+    pub(super) in_force: Books,
+    /// The books with it.
+    pub(super) books: Books,
+    /// Every change of the books in force.
+    pub(super) before: Vec<Instant>,
+    /// Every change of the books with it.
+    pub(super) after: Vec<Instant>,
+}
+
 /// Puts a catalogue in force.
 ///
 /// # Errors
@@ -48,33 +62,48 @@ pub struct Wanted<'a> {
 pub fn apply(db: &mut Db, calendar: &BillingCalendar, wanted: &Wanted<'_>, now: Instant) -> Result<Applied, AppError> {
     let applied = db.transaction(|db| {
         catalogue::hold(db, Hold::ToChange)?;
-        let current = catalogue::current(db, wanted.kind)?;
-        let in_force = Books::in_force(db, calendar)?;
-        let mut books = in_force.clone();
-        let body = (wanted.read)(&mut books)?;
-        let sha256 = Sha256::digest(body.as_bytes()).to_vec();
-        if current.sha256 == sha256 {
+        let (current, checked) = check(db, calendar, wanted, NewWords::Interned)?;
+        let Some(checked) = checked else {
             return Ok(Applied { version: current.version, changed: false });
-        }
-        check_rules_find_their_teams(db, calendar, wanted.kind, &books)?;
-        let memberships = dimensions::memberships(db)?;
-        let (before, after) = (in_force.changes(&memberships), books.changes(&memberships));
-        refuse_changes_of_closed_months(db, calendar, &books, &after)?;
-        if wanted.kind == CatalogueKind::Prices {
-            refuse_gaps(db, calendar, &books, &after)?;
-        }
-        for (code, _) in books.teams.all() {
+        };
+        for (code, _) in checked.books.teams.all() {
             dimensions::intern_team(db, code)?;
         }
-        let version = CatalogueVersion { version: current.version + 1, sha256, body };
-        catalogue::append(db, wanted.kind, &version, now, wanted.actor)?;
-        mark_changed_cuts(db, calendar, &before, &after)?;
-        tell_audit(db, wanted, &current, &version, now)?;
-        Ok::<Applied, AppError>(Applied { version: version.version, changed: true })
+        catalogue::append(db, wanted.kind, &checked.version, now, wanted.actor)?;
+        mark_changed_cuts(db, calendar, &checked.before, &checked.after)?;
+        tell_audit(db, wanted, &current, &checked.version, now)?;
+        Ok::<Applied, AppError>(Applied { version: checked.version.version, changed: true })
     })?;
     tracing::info!(kind = wanted.kind.as_str(), version = applied.version, changed = applied.changed, "applied");
     roll_up::roll_up(db, calendar, None)?;
     Ok(applied)
+}
+
+/// Reads a wanted catalogue and checks all that may refuse it: the version in force, and what was checked unless the
+/// text is in force already.
+pub(super) fn check(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    wanted: &Wanted<'_>,
+    new_words: NewWords,
+) -> Result<(CatalogueVersion, Option<Checked>), AppError> {
+    let current = catalogue::current(db, wanted.kind)?;
+    let in_force = Books::in_force(db, calendar)?;
+    let mut books = in_force.clone();
+    let body = (wanted.read)(&mut books)?;
+    let sha256 = Sha256::digest(body.as_bytes()).to_vec();
+    if current.sha256 == sha256 {
+        return Ok((current, None));
+    }
+    check_rules_find_their_teams(db, calendar, wanted.kind, &books)?;
+    let memberships = dimensions::memberships(db)?;
+    let (before, after) = (in_force.changes(&memberships), books.changes(&memberships));
+    refuse_changes_of_closed_months(db, calendar, &books, &after, new_words)?;
+    if wanted.kind == CatalogueKind::Prices {
+        refuse_gaps(db, calendar, &books, &after, new_words)?;
+    }
+    let version = CatalogueVersion { version: current.version + 1, sha256, body };
+    Ok((current, Some(Checked { version, in_force, books, before, after })))
 }
 
 fn tell_audit(
@@ -133,7 +162,13 @@ fn mark_changed_cuts(
 
 /// A time without a price between two prices of a SKU is a slip where the SKU was used in it; to leave it unpriced on
 /// purpose, there is an empty price.
-fn refuse_gaps(db: &mut Db, calendar: &BillingCalendar, books: &Books, changes: &[Instant]) -> Result<(), AppError> {
+fn refuse_gaps(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    books: &Books,
+    changes: &[Instant],
+    new_words: NewWords,
+) -> Result<(), AppError> {
     let gaps = books.prices.gaps();
     if gaps.is_empty() {
         return Ok(());
@@ -143,7 +178,7 @@ fn refuse_gaps(db: &mut Db, calendar: &BillingCalendar, books: &Books, changes: 
         for gap in gaps.iter().filter(|gap| gap.interval.intersection(state.period.interval).is_some()) {
             let within: Vec<Usage> =
                 usages.iter().copied().filter(|usage| gap.interval.contains(usage.key.slot.start())).collect();
-            let unpriced = price_period::price_usage(db, books, &within)?.unpriced;
+            let unpriced = price_period::unpriced(db, books, &within, new_words)?;
             let hit = |unpriced: &UnpricedUsage| {
                 unpriced.reason == Unpriced::NoPrice
                     && unpriced.sku.code == gap.key.sku
@@ -169,12 +204,13 @@ fn refuse_changes_of_closed_months(
     calendar: &BillingCalendar,
     books: &Books,
     changes: &[Instant],
+    new_words: NewWords,
 ) -> Result<(), AppError> {
     for state in period::all(db)? {
         let Some(closing_id) = state.closing else { continue };
         let frozen = closing::charges(db, closing_id, 1, i64::MAX)?;
         let usages = usage_with_cuts(db, calendar, &state.period, changes)?;
-        let priced = price_period::price(db, calendar, &state.period, books, &usages)?;
+        let priced = price_period::price(db, calendar, &state.period, books, &usages, new_words)?;
         let rate_changed = credit_rate_changed(db, &state.period, closing_id, books)?;
         if !priced.unpriced.is_empty() || rate_changed || substance(&priced.charges) != substance(&frozen) {
             return Err(AppError::Refused(format!(

@@ -15,10 +15,15 @@ use gpuledger_domain::statements::Names;
 use gpuledger_domain::time::{Instant, Interval};
 use gpuledger_domain::units::{Fraction, Overflow};
 
-use super::adjustments::adjustments;
+use super::adjustments::TakenOver;
 use super::books::Books;
 use super::{job_facts, roll_up};
 use crate::error::AppError;
+
+mod new_words;
+
+pub use new_words::NewWords;
+use new_words::Numbers;
 
 /// The words behind the numbers in charges.
 #[derive(Clone, Debug, Default)]
@@ -133,7 +138,7 @@ pub fn price_period(
     if let Some(cut) = usages.iter().find_map(|usage| cut_inside(usage.key.slot, &changes)) {
         return Err(AppError::Changed(format!("usage is not yet summed by the change at {cut}; try again")));
     }
-    let PricedUsage { charges, unpriced, words, adjusts_open_months } = price(db, calendar, period, books, &usages)?;
+    let PricedUsage { charges, unpriced, words, adjusts_open_months } = price(db, calendar, period, books, &usages, NewWords::Interned)?;
     Ok(PricedPeriod { period: *period, usage_version, charges, unpriced, words, adjusts_open_months })
 }
 
@@ -143,8 +148,8 @@ fn cut_inside(slot: Interval, changes: &[Instant]) -> Option<Instant> {
     changes.get(next).copied().filter(|change| *change < slot.end())
 }
 
-/// Prices the usage of a period by these books, with what the platform pays of it. New SKUs and experiments are
-/// interned; nothing else is written.
+/// Prices the usage of a period by these books, with what the platform pays of it. Nothing is written but new words,
+/// where they are to be interned.
 ///
 /// # Errors
 /// The database's, or a sum that does not fit.
@@ -154,40 +159,34 @@ pub fn price(
     period: &Period,
     books: &Books,
     usages: &[Usage],
+    new_words: NewWords,
 ) -> Result<PricedUsage, AppError> {
-    let mut priced = price_usage(db, books, usages)?;
-    let made = adjustments(db, calendar, period, books, &priced.charges)?;
-    priced.adjusts_open_months = made.of_open_months;
-    if !made.charges.is_empty() {
-        priced.charges.extend(made.charges);
-        priced.words = Words::load(db)?;
-        sort(db, &mut priced.charges, &priced.words, usages)?;
-    }
-    Ok(priced)
+    let taken_over = TakenOver::find(db, calendar, period, books, usages)?;
+    let earlier = taken_over.usages_of_open_months(db, calendar, books)?;
+    let facts = usages.iter().chain(&earlier).map(|usage| usage.key.facts).collect();
+    let mut pricer = Pricer::load(db, books, &facts, Numbers::new(new_words))?;
+    let mut priced = pricer.price(db, usages)?;
+    let (earlier, _) = pricer.price(db, &earlier)?;
+    let adjustments = taken_over.adjustments(db, &priced.0, &earlier)?;
+    priced.0.extend(adjustments);
+    let Pricer { words, .. } = pricer;
+    sort(db, &mut priced.0, &words, usages)?;
+    let adjusts_open_months = taken_over.open_months();
+    Ok(PricedUsage { charges: priced.0, unpriced: priced.1, words, adjusts_open_months })
 }
 
-/// Prices usage by these books, whoever pays in the end. New SKUs and experiments are interned; nothing else is written.
+/// What some usage lacks a price for, whoever pays. Nothing is written but new words, where they are to be interned.
 ///
 /// # Errors
 /// The database's, or a sum that does not fit.
-pub fn price_usage(db: &mut Db, books: &Books, usages: &[Usage]) -> Result<PricedUsage, AppError> {
-    let mut pricer = Pricer::load(db, books, usages)?;
-    let mut charges = Vec::with_capacity(usages.len());
-    let mut unpriced: BTreeMap<UnpricedKey, UnpricedUsage> = BTreeMap::new();
-    for usage in usages.iter().filter(|usage| usage.key.state == State::Held) {
-        let (payer, sku) = pricer.payer(db, usage)?;
-        match pricer.terms(sku, payer.pool, payer.service_class, usage.key.slot.start())? {
-            Ok(terms) => {
-                let suspended = pricer.suspended(usage);
-                charges.push(charge(&with_sku(usage, sku), payer, terms, suspended)?);
-            }
-            Err(reason) => pricer.note_unpriced(&mut unpriced, usage, payer, sku, reason)?,
-        }
-    }
-    let Pricer { words, .. } = pricer;
-    sort(db, &mut charges, &words, usages)?;
-    let unpriced = unpriced.into_values().collect();
-    Ok(PricedUsage { charges, unpriced, words, adjusts_open_months: BTreeSet::new() })
+pub fn unpriced(
+    db: &mut Db,
+    books: &Books,
+    usages: &[Usage],
+    new_words: NewWords,
+) -> Result<Vec<UnpricedUsage>, AppError> {
+    let facts = usages.iter().map(|usage| usage.key.facts).collect();
+    Ok(Pricer::load(db, books, &facts, Numbers::new(new_words))?.price(db, usages)?.1)
 }
 
 fn with_sku(usage: &Usage, sku: SkuId) -> Usage {
@@ -201,6 +200,7 @@ type UnpricedKey = (TeamCode, Sku, PoolName, ServiceClass, Unpriced);
 /// What was looked up once and holds for many usages.
 struct Pricer<'a> {
     books: &'a Books,
+    numbers: Numbers,
     words: Words,
     team_ids: BTreeMap<TeamCode, TeamId>,
     experiment_ids: BTreeMap<(TeamId, String), ExperimentId>,
@@ -212,9 +212,14 @@ struct Pricer<'a> {
 }
 
 impl<'a> Pricer<'a> {
-    fn load(db: &mut Db, books: &'a Books, usages: &[Usage]) -> Result<Pricer<'a>, AppError> {
+    /// What is known already, and the facts that are used.
+    fn load(
+        db: &mut Db,
+        books: &'a Books,
+        used: &BTreeSet<FactSetId>,
+        numbers: Numbers,
+    ) -> Result<Pricer<'a>, AppError> {
         let words = Words::load(db)?;
-        let used: BTreeSet<FactSetId> = usages.iter().map(|usage| usage.key.facts).collect();
         let mut facts = BTreeMap::new();
         for (id, body) in dimensions::fact_sets(db)? {
             if used.contains(&id) {
@@ -223,6 +228,7 @@ impl<'a> Pricer<'a> {
         }
         Ok(Pricer {
             books,
+            numbers,
             team_ids: words.teams.iter().map(|(id, code)| (code.clone(), *id)).collect(),
             experiment_ids: words.experiments.iter().map(|(id, key)| (key.clone(), *id)).collect(),
             words,
@@ -232,6 +238,23 @@ impl<'a> Pricer<'a> {
             book_skus: BTreeMap::new(),
             terms: BTreeMap::new(),
         })
+    }
+
+    /// Charges for usage that is held, in its order, and what has no price.
+    fn price(&mut self, db: &mut Db, usages: &[Usage]) -> Result<(Vec<Charge>, Vec<UnpricedUsage>), AppError> {
+        let mut charges = Vec::with_capacity(usages.len());
+        let mut unpriced: BTreeMap<UnpricedKey, UnpricedUsage> = BTreeMap::new();
+        for usage in usages.iter().filter(|usage| usage.key.state == State::Held) {
+            let (payer, sku) = self.payer(db, usage)?;
+            match self.terms(sku, payer.pool, payer.service_class, usage.key.slot.start())? {
+                Ok(terms) => {
+                    let suspended = self.suspended(usage);
+                    charges.push(charge(&with_sku(usage, sku), payer, terms, suspended)?);
+                }
+                Err(reason) => self.note_unpriced(&mut unpriced, usage, payer, sku, reason)?,
+            }
+        }
+        Ok((charges, unpriced.into_values().collect()))
     }
 
     /// Who pays for a usage, and for which SKU of the price book.
@@ -253,7 +276,7 @@ impl<'a> Pricer<'a> {
         let team = match self.team_ids.get(&attribution.team) {
             Some(id) => *id,
             None => {
-                let id = dimensions::intern_team(db, &attribution.team)?;
+                let id = self.numbers.team(db, &attribution.team)?;
                 self.words.teams.insert(id, attribution.team.clone());
                 self.team_ids.insert(attribution.team.clone(), id);
                 id
@@ -271,7 +294,7 @@ impl<'a> Pricer<'a> {
         if let Some(id) = self.experiment_ids.get(&key) {
             return Ok(*id);
         }
-        let id = dimensions::intern_experiment(db, team, &key.1)?;
+        let id = self.numbers.experiment(db, team, &key.1)?;
         self.words.experiments.insert(id, key.clone());
         self.experiment_ids.insert(key, id);
         Ok(id)
@@ -290,7 +313,7 @@ impl<'a> Pricer<'a> {
         let found = match meant {
             None => id,
             Some(sku) => {
-                let found = dimensions::intern_sku(db, &sku)?;
+                let found = self.numbers.sku(db, &sku, &self.words.skus)?;
                 self.words.skus.insert(found, sku);
                 found
             }

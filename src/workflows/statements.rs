@@ -163,7 +163,8 @@ fn priced_by_books_in_force(
     }
 }
 
-fn rounding(statements: &[StatementView]) -> Result<RoundingRow, Overflow> {
+/// What a list of statements lacks to add up.
+pub(super) fn rounding(statements: &[StatementView]) -> Result<RoundingRow, Overflow> {
     let amounts: Vec<Fraction> = statements.iter().map(|view| view.head.sums.exact).collect();
     let seconds = statements.iter().map(|view| seconds(view.head.sums.gpu_us)).collect::<Result<Vec<_>, _>>()?;
     let printed: Vec<Printed<2>> = statements.iter().map(|view| view.head.sums.amount).collect();
@@ -260,11 +261,11 @@ fn by_sku(lines: &[IssuedLine]) -> Result<BTreeMap<SkuCode, SkuCost>, Overflow> 
     Ok(costs)
 }
 
-fn lost(what: &str) -> AppError {
+pub(super) fn lost(what: &str) -> AppError {
     AppError::Database(gpuledger_db::DbError::Inconsistent(format!("{what} is missing")))
 }
 
-fn statement_of<'a>(
+pub(super) fn statement_of<'a>(
     charges: impl Iterator<Item = &'a Charge>,
     words: &Words,
     rate: Option<&CreditRate>,
