@@ -6,6 +6,7 @@ pub mod apply_catalogue;
 pub mod books;
 pub mod close;
 pub mod diff_catalogue;
+pub mod ends;
 pub mod evidence;
 pub mod examine;
 pub mod import_jobs;

@@ -116,8 +116,10 @@ fn show(context: &Context, arguments: &ShowArguments) -> Result<Outcome, AppErro
     let view = statements::by_number(&mut db, number)?;
     let text = match arguments.form {
         Form { csv: true, .. } => export::csv::statement(&view)?,
-        Form { json: true, .. } => export::json::statement(calendar, &view, &statements::details(&mut db, &view)?)?,
-        _ => export::text::statement(calendar, &view, &statements::details(&mut db, &view)?)?,
+        Form { json: true, .. } => {
+            export::json::statement(calendar, &view, &statements::details(&mut db, calendar, &view)?)?
+        }
+        _ => export::text::statement(calendar, &view, &statements::details(&mut db, calendar, &view)?)?,
     };
     print(&text)?;
     Ok(Outcome::Done)

@@ -3,5 +3,7 @@
 mod change;
 mod statement;
 
-pub use change::{Change, SkuCost, change};
-pub use statement::{ExperimentLine, LineKey, MoneyColumn, Names, Statement, StatementLine, Sums, rounding_row};
+pub use change::{Change, MonthCost, SkuCost, change};
+pub use statement::{
+    EndCauseLine, ExperimentLine, LineKey, MoneyColumn, Names, Statement, StatementLine, Sums, rounding_row,
+};

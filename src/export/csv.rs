@@ -2,6 +2,7 @@
 
 use gpuledger_domain::metering::Source;
 use gpuledger_domain::money::Printed;
+use gpuledger_domain::pricing::EndCause;
 use gpuledger_domain::units::{Fraction, Overflow};
 
 use crate::error::AppError;
@@ -95,6 +96,7 @@ pub fn statement(view: &StatementView) -> Result<String, AppError> {
         "credits",
         "credits_exact",
         "currency_amount",
+        "end_cause",
     ])];
     let figures = |sums: &gpuledger_db::statement::StoredSums| -> Result<Vec<String>, AppError> {
         Ok(vec![
@@ -120,6 +122,7 @@ pub fn statement(view: &StatementView) -> Result<String, AppError> {
             line.weight.to_string(),
         ];
         row.extend(figures(&line.sums)?);
+        row.push(line.end_cause.map_or("", EndCause::as_str).to_owned());
         rows.push(row);
     }
     for row in &view.unpriced {
@@ -127,7 +130,7 @@ pub fn statement(view: &StatementView) -> Result<String, AppError> {
         cells.extend([cell(row.sku.code.as_str()), cell(row.pool.as_str()), row.service_class.as_str().to_owned()]);
         cells.extend([String::new(), String::new(), row.jobs.len().to_string()]);
         cells.extend([six(seconds(Fraction::whole(row.share_us))?)?, six(seconds(row.gpu_us)?)?]);
-        cells.extend(std::iter::repeat_n(String::new(), 4));
+        cells.extend(std::iter::repeat_n(String::new(), 5));
         rows.push(cells);
     }
     let mut total = vec![head.number.clone(), cell(&head.team_code), "total".into()];
@@ -139,6 +142,7 @@ pub fn statement(view: &StatementView) -> Result<String, AppError> {
         sums.resize(7, String::new());
     }
     total.extend(sums);
+    total.push(String::new());
     rows.push(total);
     written(rows)
 }
@@ -167,6 +171,8 @@ pub fn charges(charges: &[ChargeEvidence]) -> Result<String, AppError> {
         "weight",
         "credits",
         "segments",
+        "end_cause",
+        "suspended_seconds",
     ])];
     for evidence in charges {
         let (charge, payer) = (&evidence.charge, &evidence.charge.payer);
@@ -194,6 +200,8 @@ pub fn charges(charges: &[ChargeEvidence]) -> Result<String, AppError> {
             charge.weight.to_string(),
             Printed::<6>(charge.amount.0.into()).to_string(),
             charge.segments.to_string(),
+            charge.end_cause.map_or("", EndCause::as_str).to_owned(),
+            six(seconds(Fraction::whole(charge.suspended_us.into()))?)?,
         ]);
     }
     written(rows)

@@ -7,6 +7,7 @@ use gpuledger_db::Db;
 use gpuledger_db::statement::IssuedLine;
 use gpuledger_domain::calendar::{BillingCalendar, Month};
 use gpuledger_domain::money::{Column, Printed};
+use gpuledger_domain::pricing::EndCause;
 use gpuledger_domain::rules::{ServiceClass, Workload};
 use gpuledger_domain::time::Instant;
 use gpuledger_domain::units::{Fraction, Overflow};
@@ -91,6 +92,8 @@ struct StatementPage<'a> {
     gpu_hours_total: String,
     measured_total: String,
     experiments: Vec<ExperimentTexts>,
+    ends: Vec<EndTexts>,
+    suspended: Vec<String>,
     change: ChangeTexts,
     jobs: String,
     exact: String,
@@ -126,6 +129,15 @@ struct LineTexts {
     currency_amount: String,
 }
 
+struct EndTexts {
+    cause: &'static str,
+    paid_by: &'static str,
+    jobs: String,
+    gpu_hours: String,
+    amount: String,
+    currency_amount: String,
+}
+
 struct ExperimentTexts {
     name: String,
     jobs: String,
@@ -135,7 +147,7 @@ struct ExperimentTexts {
 }
 
 enum ChangeTexts {
-    Drivers { from: String, hours: String, mix: String, rates: String, to: String },
+    Drivers { from: String, hours: String, mix: String, rates: String, taken_over: String, to: String },
     Sentence(String),
 }
 
@@ -223,6 +235,8 @@ pub fn statement_page(
         gpu_hours_total: grouped(gpu.total),
         measured_total: measured(head.sums.share_us, head.sums.estimated_us),
         experiments: experiments(details)?,
+        ends: ends(details)?,
+        suspended: details.suspended.iter().map(super::text::suspended).collect::<Result<_, _>>()?,
         change: change_texts(&details.change, period.month),
         jobs: grouped(Printed::<0>(head.sums.jobs.into())),
         exact: grouped(Printed::<6>::rounded(head.sums.exact)?),
@@ -282,13 +296,16 @@ fn line_texts(line: &IssuedLine, held: Printed<2>, gpu: Printed<2>) -> Result<Li
         ServiceClass::OnDemand => String::new(),
         other => format!(", {}", other.as_str()),
     };
+    let taken_over = line.end_cause.map_or_else(String::new, |cause| format!(", {cause}: paid by the platform"));
+    // The time is told where it was charged.
+    let time = |text: String| if line.end_cause.is_some() { String::new() } else { text };
     Ok(LineTexts {
         sku: code.strip_suffix("/full").map_or_else(|| code.replace('/', " "), str::to_owned),
-        note: format!("{}{class}", line.pool),
+        note: format!("{}{class}{taken_over}", line.pool),
         code,
-        hours: grouped(held),
-        gpu_hours: grouped(gpu),
-        measured: measured(line.sums.share_us, line.sums.estimated_us),
+        hours: time(grouped(held)),
+        gpu_hours: time(grouped(gpu)),
+        measured: time(measured(line.sums.share_us, line.sums.estimated_us)),
         rate: rate_text(line.rate, line.weight)?,
         amount: grouped(line.sums.amount),
         currency_amount: line.sums.currency_amount.map(grouped).unwrap_or_default(),
@@ -307,6 +324,32 @@ fn experiments(details: &StatementDetails) -> Result<Vec<ExperimentTexts>, Overf
     Ok(texts.collect())
 }
 
+fn ends(details: &StatementDetails) -> Result<Vec<EndTexts>, Overflow> {
+    let gpu = hours(&details.ends.iter().map(|row| row.gpu_us).collect::<Vec<_>>())?;
+    let texts = details.ends.iter().zip(&gpu.parts).map(|(row, gpu)| EndTexts {
+        cause: row.cause.map_or("Not told", title),
+        paid_by: row.paid_by.as_str(),
+        jobs: grouped(Printed::<0>(i128::try_from(row.jobs).unwrap_or(i128::MAX))),
+        gpu_hours: grouped(*gpu),
+        amount: grouped(row.amount),
+        currency_amount: row.currency_amount.map(grouped).unwrap_or_default(),
+    });
+    Ok(texts.collect())
+}
+
+const fn title(cause: EndCause) -> &'static str {
+    match cause {
+        EndCause::Completed => "Completed",
+        EndCause::Failed => "Failed",
+        EndCause::OutOfMemory => "Out of memory",
+        EndCause::Timeout => "Timeout",
+        EndCause::Cancelled => "Cancelled",
+        EndCause::NodeFailure => "Node failure",
+        EndCause::PreEmpted => "Pre-empted",
+        EndCause::Maintenance => "Maintenance",
+    }
+}
+
 fn change_texts(change: &ChangeFromLastMonth, month: Month) -> ChangeTexts {
     let before = month.previous();
     match change {
@@ -315,6 +358,7 @@ fn change_texts(change: &ChangeFromLastMonth, month: Month) -> ChangeTexts {
             hours: signed(change.hours),
             mix: signed(change.mix),
             rates: signed(change.rates),
+            taken_over: if change.taken_over.0 == 0 { String::new() } else { signed(change.taken_over) },
             to: grouped(change.to),
         },
         ChangeFromLastMonth::NoChargesThen => {
@@ -435,7 +479,7 @@ pub fn render(db: &mut Db, config: &Config, month: Month, out: &Path, now: Insta
         write(assets.join(name), bytes)?;
     }
     for view in &period.statements {
-        let details = statements::details(db, view)?;
+        let details = statements::details(db, &config.calendar, view)?;
         let number = &view.head.number;
         write(
             out.join(Links::Files.statement(number)),

@@ -83,6 +83,7 @@ pub fn statement(
             "sku": line.sku_code.as_str(),
             "pool": line.pool.as_str(),
             "class": line.service_class.as_str(),
+            "end_cause": line.end_cause.map(|cause| cause.as_str()),
             "rate": line.rate.to_string(),
             "weight": line.weight.to_string(),
             "figures": figures(&line.sums)?,
@@ -97,10 +98,24 @@ pub fn statement(
             "currency_amount": row.currency_amount.map(|printed| printed.to_string()),
         }))
     });
+    let ends = details.ends.iter().map(|row| {
+        Ok(json!({
+            "end_cause": row.cause.map(|cause| cause.as_str()),
+            "paid_by": row.paid_by.as_str(),
+            "jobs": row.jobs,
+            "gpu_seconds_exact": six(seconds(row.gpu_us)?)?,
+            "credits": row.amount.to_string(),
+            "currency_amount": row.currency_amount.map(|printed| printed.to_string()),
+        }))
+    });
+    let suspended = details.suspended.iter().map(|row| {
+        let held_seconds = six(seconds(Fraction::whole(row.instance_us))?)?;
+        Ok(json!({"cluster": row.cluster, "charge": row.charged.as_str(), "held_seconds": held_seconds}))
+    });
     let change = match &details.change {
         ChangeFromLastMonth::Drivers(change) => json!({
             "from": change.from.to_string(), "gpu_hours": change.hours.to_string(), "mix": change.mix.to_string(),
-            "rates": change.rates.to_string(), "to": change.to.to_string(),
+            "rates": change.rates.to_string(), "taken_over": change.taken_over.to_string(), "to": change.to.to_string(),
         }),
         ChangeFromLastMonth::NoChargesThen | ChangeFromLastMonth::NotClosed => Value::Null,
     };
@@ -121,6 +136,8 @@ pub fn statement(
         "total": figures(&head.sums)?,
         "lines": lines.collect::<Result<Vec<_>, AppError>>()?,
         "experiments": experiments.collect::<Result<Vec<_>, AppError>>()?,
+        "ends": ends.collect::<Result<Vec<_>, AppError>>()?,
+        "suspended": suspended.collect::<Result<Vec<_>, AppError>>()?,
         "change": change,
         "unpriced_gpu_seconds": six(unpriced_seconds(view)?)?,
     })))

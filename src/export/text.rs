@@ -1,13 +1,15 @@
 //! Statements as text for a terminal.
 
+use gpuledger_db::statement::IssuedLine;
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::money::Printed;
-use gpuledger_domain::pricing::ChargeKind;
+use gpuledger_domain::pricing::{ChargeKind, SuspendedTime};
 use gpuledger_domain::units::Fraction;
 
 use super::screen::{grouped, hours, measured, rate_text, signed};
 use super::table::Table;
 use crate::error::AppError;
+use crate::workflows::ends::SuspendedRow;
 use crate::workflows::statements::{
     ChangeFromLastMonth, Life, PeriodStatements, StatementDetails, StatementView, seconds,
 };
@@ -128,8 +130,45 @@ pub fn statement(
     for row in &details.experiments {
         table.row([row.name.clone().unwrap_or_else(|| "none named".into()), row.jobs.to_string(), grouped(row.amount)]);
     }
-    text += &format!("\n{}\n{}", table.text(), change(&details.change));
+    text += &format!("\n{}{}\n{}", table.text(), ends(details)?, change(&details.change));
     Ok(text)
+}
+
+/// What a line is of: its workload, and for what the platform takes over, why.
+fn work(line: &IssuedLine) -> String {
+    match line.end_cause {
+        Some(cause) => format!("{}, paid by platform: {cause}", line.workload.as_str()),
+        None => line.workload.as_str().to_owned(),
+    }
+}
+
+/// How jobs ended and who paid, and what was charged of suspended ones; nothing where nothing is told.
+fn ends(details: &StatementDetails) -> Result<String, AppError> {
+    let mut text = String::new();
+    if !details.ends.is_empty() {
+        let mut table = Table::new(&["ended by", "jobs", "paid by", "GPU-hours", "credits"]);
+        let gpu = hours(&details.ends.iter().map(|row| row.gpu_us).collect::<Vec<_>>())?;
+        for (row, gpu) in details.ends.iter().zip(&gpu.parts) {
+            let cause = row.cause.map_or_else(|| "not told".to_owned(), |cause| cause.to_string());
+            let (jobs, paid_by) = (row.jobs.to_string(), row.paid_by.as_str().to_owned());
+            table.row([cause, jobs, paid_by, grouped(*gpu), grouped(row.amount)]);
+        }
+        text += &format!("\n{}", table.text());
+    }
+    for row in &details.suspended {
+        text += &format!("{}\n", suspended(row)?);
+    }
+    Ok(text)
+}
+
+/// What was charged of suspended jobs, as a sentence.
+pub(super) fn suspended(row: &SuspendedRow) -> Result<String, AppError> {
+    let held = grouped(Printed::<0>::rounded(seconds(Fraction::whole(row.instance_us))?)?);
+    let charged = match row.charged {
+        SuspendedTime::Held => "is charged: the GPUs stayed with them",
+        SuspendedTime::Running => "is not charged: only running time is",
+    };
+    Ok(format!("Suspended jobs of cluster {} held their GPUs for {held} GPU-seconds, which {charged}.", row.cluster))
 }
 
 /// The lines of a statement, with their total.
@@ -159,7 +198,7 @@ fn lines(view: &StatementView) -> Result<String, AppError> {
     ]);
     for (index, line) in view.lines.iter().enumerate() {
         table.row([
-            line.workload.as_str().to_owned(),
+            work(line),
             line.sku_code.to_string(),
             line.pool.to_string(),
             line.service_class.as_str().to_owned(),
@@ -199,6 +238,9 @@ fn change(change: &ChangeFromLastMonth) -> String {
             table.row(["GPU-hours".into(), signed(change.hours)]);
             table.row(["mix of SKUs".into(), signed(change.mix)]);
             table.row(["rates".into(), signed(change.rates)]);
+            if change.taken_over.0 != 0 {
+                table.row(["paid by platform".into(), signed(change.taken_over)]);
+            }
             table.row(["this month, charged".into(), grouped(change.to)]);
             table.text()
         }

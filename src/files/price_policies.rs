@@ -42,8 +42,12 @@ pub(super) fn read(
 ) {
     for entry in end_causes {
         let offset = entry.platform_pays.span().start;
-        let causes: Option<BTreeSet<EndCause>> =
-            entry.platform_pays.get_ref().iter().map(|text| wrong.check(source, "platform_pays", text, cause)).collect();
+        let causes: Option<BTreeSet<EndCause>> = entry
+            .platform_pays
+            .get_ref()
+            .iter()
+            .map(|text| wrong.check(source, "platform_pays", text, cause))
+            .collect();
         let validity = validity(source, calendar, wrong, offset, (entry.from.as_ref(), entry.until.as_ref()));
         if let (Some(causes), Some(validity)) = (causes, validity) {
             let added = book.end_causes.add(validity, causes);

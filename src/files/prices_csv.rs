@@ -148,6 +148,8 @@ fn keep_descriptions(book: &mut PriceBook, current: &PriceBook) {
     for (name, terms) in current.pools() {
         book.describe_pool(name, terms);
     }
+    book.end_causes = current.end_causes.clone();
+    book.suspended = current.suspended.clone();
     for (month, rate) in current.credit_rates() {
         book.set_credit_rate(month, rate.clone());
     }

@@ -31,7 +31,7 @@ pub(super) async fn statement(config: Data<Config>, number: Path<String>) -> Res
     let page = off_the_loop(move || {
         let mut db = migrate::open(&config.database, &config.calendar)?;
         let view = statements::by_number(&mut db, &number)?;
-        let details = statements::details(&mut db, &view)?;
+        let details = statements::details(&mut db, &config.calendar, &view)?;
         html::statement_page(&config, html::Links::Server, &view, &details)
     });
     Ok(page_of(page.await?))

@@ -138,7 +138,8 @@ pub fn price_period(
     if let Some(cut) = usages.iter().find_map(|usage| cut_inside(usage.key.slot, &changes)) {
         return Err(AppError::Changed(format!("usage is not yet summed by the change at {cut}; try again")));
     }
-    let PricedUsage { charges, unpriced, words, adjusts_open_months } = price(db, calendar, period, books, &usages, NewWords::Interned)?;
+    let PricedUsage { charges, unpriced, words, adjusts_open_months } =
+        price(db, calendar, period, books, &usages, NewWords::Interned)?;
     Ok(PricedPeriod { period: *period, usage_version, charges, unpriced, words, adjusts_open_months })
 }
 

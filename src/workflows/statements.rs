@@ -8,12 +8,13 @@ use gpuledger_db::{Db, period};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
 use gpuledger_domain::ids::{JobId, SkuCode, TeamId};
 use gpuledger_domain::money::{CreditRate, Printed, Rate};
-use gpuledger_domain::pricing::Charge;
-use gpuledger_domain::statements::{Change, SkuCost, Statement, Sums, change, rounding_row};
+use gpuledger_domain::pricing::{Charge, ChargeKind};
+use gpuledger_domain::statements::{Change, MonthCost, SkuCost, Statement, Sums, change, rounding_row};
 use gpuledger_domain::time::Instant;
 use gpuledger_domain::units::{Fraction, Overflow};
 
 use super::books::Books;
+use super::ends::{EndRow, SuspendedRow, ends, suspended};
 use super::price_period::{PricedPeriod, UnpricedUsage, Words, price_period};
 use crate::error::AppError;
 
@@ -77,6 +78,10 @@ pub struct StatementView {
 pub struct StatementDetails {
     /// The same total by experiment, "none named" last.
     pub experiments: Vec<ExperimentRow>,
+    /// The same total by how jobs ended, "not told" last; empty where no end is told.
+    pub ends: Vec<EndRow>,
+    /// What was charged of jobs that were suspended, by cluster.
+    pub suspended: Vec<SuspendedRow>,
     /// Why it changed from last month.
     pub change: ChangeFromLastMonth,
     /// What it was made from.
@@ -218,7 +223,7 @@ pub fn by_number(db: &mut Db, number: &str) -> Result<StatementView, AppError> {
 ///
 /// # Errors
 /// The database's.
-pub fn details(db: &mut Db, view: &StatementView) -> Result<StatementDetails, AppError> {
+pub fn details(db: &mut Db, calendar: &BillingCalendar, view: &StatementView) -> Result<StatementDetails, AppError> {
     let head = &view.head;
     let words = Words::load(db)?;
     let charges = closing::charges(db, head.closing_id, head.first_charge, head.last_charge)?;
@@ -236,6 +241,8 @@ pub fn details(db: &mut Db, view: &StatementView) -> Result<StatementDetails, Ap
     let experiments = experiments.collect();
     Ok(StatementDetails {
         experiments,
+        ends: ends(db, calendar.period_of(head.period_start).interval, &made, &charges, &words)?,
+        suspended: suspended(db, calendar, sealed.inputs, &charges)?,
         change: change_from_last_month(db, view)?,
         inputs: sealed.inputs,
         life: Life::Closed { at: sealed.sealed_at },
@@ -246,19 +253,25 @@ fn change_from_last_month(db: &mut Db, view: &StatementView) -> Result<ChangeFro
     let Some(closing_id) = view.head.compared_closing else { return Ok(ChangeFromLastMonth::NotClosed) };
     let then = statement::of_closing(db, closing_id)?.into_iter().find(|then| then.team == view.head.team);
     let Some(then) = then else { return Ok(ChangeFromLastMonth::NoChargesThen) };
-    let before = by_sku(&statement::lines(db, &then)?)?;
-    let drivers = change(&before, &by_sku(&view.lines)?, then.sums.amount, view.head.sums.amount)?;
+    let before = month_cost(&statement::lines(db, &then)?)?;
+    let after = month_cost(&view.lines)?;
+    let drivers = change(&before, &after, then.sums.amount, view.head.sums.amount)?;
     Ok(drivers.map_or(ChangeFromLastMonth::NoChargesThen, ChangeFromLastMonth::Drivers))
 }
 
-fn by_sku(lines: &[IssuedLine]) -> Result<BTreeMap<SkuCode, SkuCost>, Overflow> {
+fn month_cost(lines: &[IssuedLine]) -> Result<MonthCost, Overflow> {
     let mut costs: BTreeMap<SkuCode, SkuCost> = BTreeMap::new();
+    let mut taken_over = Fraction::ZERO;
     for line in lines {
+        if line.kind == ChargeKind::Adjustment {
+            taken_over = taken_over.plus(line.sums.exact)?;
+            continue;
+        }
         let cost =
             costs.entry(line.sku_code.clone()).or_insert(SkuCost { gpu_us: Fraction::ZERO, exact: Fraction::ZERO });
         *cost = SkuCost { gpu_us: cost.gpu_us.plus(line.sums.gpu_us)?, exact: cost.exact.plus(line.sums.exact)? };
     }
-    Ok(costs)
+    Ok(MonthCost { by_sku: costs, taken_over })
 }
 
 pub(super) fn lost(what: &str) -> AppError {

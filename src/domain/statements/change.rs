@@ -6,6 +6,8 @@
 //! * dearer or cheaper mix: Σₖ Hₖ₁ × Pₖ₀ ÷ Hₖ₀ − H₁ × P₀ ÷ H₀, where a SKU without last month's rate takes this month's
 //! * rates: what is left of P₁ − P₀
 //!
+//! P is what usage comes to. What the platform takes over stands apart: the difference of both months.
+//!
 //! This is the usual price-volume-mix division. Each driver is rounded to the micro-credit, the last takes the rest.
 
 use std::collections::BTreeMap;
@@ -23,7 +25,16 @@ pub struct SkuCost {
     pub exact: Fraction,
 }
 
-/// The change from one month to the next, in printed credits. `hours + mix + rates = to − from`.
+/// What a month comes to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MonthCost {
+    /// Usage, by SKU.
+    pub by_sku: BTreeMap<SkuCode, SkuCost>,
+    /// What the platform took over, in credits: zero or less.
+    pub taken_over: Fraction,
+}
+
+/// The change from one month to the next, in printed credits. `hours + mix + rates + taken_over = to − from`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     /// Last month's printed total.
@@ -36,6 +47,8 @@ pub struct Change {
     pub mix: Printed<2>,
     /// Other rates for the same SKU.
     pub rates: Printed<2>,
+    /// More or less that the platform takes over.
+    pub taken_over: Printed<2>,
 }
 
 /// Divides the change between two months by driver; `None` where the earlier month held no GPU-time.
@@ -43,11 +56,14 @@ pub struct Change {
 /// # Errors
 /// [`Overflow`] where a product cannot be held.
 pub fn change(
-    before: &BTreeMap<SkuCode, SkuCost>,
-    after: &BTreeMap<SkuCode, SkuCost>,
+    before: &MonthCost,
+    after: &MonthCost,
     from: Printed<2>,
     to: Printed<2>,
 ) -> Result<Option<Change>, Overflow> {
+    let in_micros = |credits: Fraction| Ok::<i128, Overflow>(credits.times(Fraction::whole(CREDIT_MICROS))?.rounded());
+    let taken_over = in_micros(after.taken_over)? - in_micros(before.taken_over)?;
+    let (before, after) = (&before.by_sku, &after.by_sku);
     let time = |costs: &BTreeMap<SkuCode, SkuCost>| whole_sum(costs.values().map(|cost| cost.gpu_us));
     let micros = |costs: &BTreeMap<SkuCode, SkuCost>| {
         whole_sum(
@@ -74,10 +90,11 @@ pub fn change(
     }
     let mix = at_old_rates - (cost_before + hours);
     let rates = cost_after - cost_before - hours - mix;
-    let exact = [hours, mix, rates].map(|micros| Fraction::new(micros, CREDIT_MICROS).unwrap_or(Fraction::ZERO));
+    let exact =
+        [hours, mix, rates, taken_over].map(|micros| Fraction::new(micros, CREDIT_MICROS).unwrap_or(Fraction::ZERO));
     let column = Printed::column_of(Printed(to.0 - from.0), &exact)?;
-    let [hours, mix, rates] = column.parts.as_slice() else { return Ok(None) };
-    Ok(Some(Change { from, to, hours: *hours, mix: *mix, rates: *rates }))
+    let [hours, mix, rates, taken_over] = column.parts.as_slice() else { return Ok(None) };
+    Ok(Some(Change { from, to, hours: *hours, mix: *mix, rates: *rates, taken_over: *taken_over }))
 }
 
 fn whole_sum(fractions: impl IntoIterator<Item = Fraction>) -> Result<i128, Overflow> {
@@ -96,16 +113,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn costs(rows: &[(&str, i128, i128)]) -> BTreeMap<SkuCode, SkuCost> {
+    fn costs(rows: &[(&str, i128, i128)]) -> MonthCost {
         let cost = |hours: i128, rate: i128| SkuCost {
             gpu_us: Fraction::whole(hours * 3_600_000_000),
             exact: Fraction::new(hours * rate, 100).unwrap(),
         };
-        rows.iter().map(|(sku, hours, cents)| (SkuCode::parse(sku).unwrap(), cost(*hours, *cents))).collect()
+        let by_sku =
+            rows.iter().map(|(sku, hours, cents)| (SkuCode::parse(sku).unwrap(), cost(*hours, *cents))).collect();
+        MonthCost { by_sku, taken_over: Fraction::ZERO }
     }
 
-    fn total(costs: &BTreeMap<SkuCode, SkuCost>) -> Printed<2> {
-        Printed::rounded(Fraction::sum(costs.values().map(|cost| cost.exact)).unwrap()).unwrap()
+    fn total(costs: &MonthCost) -> Printed<2> {
+        Printed::rounded(Fraction::sum(costs.by_sku.values().map(|cost| cost.exact)).unwrap()).unwrap()
     }
 
     fn drivers(before: &[(&str, i128, i128)], after: &[(&str, i128, i128)]) -> [String; 3] {
@@ -128,7 +147,7 @@ mod tests {
     #[test]
     fn after_a_month_without_gpu_time_there_is_nothing_to_compare() {
         let after = costs(&[("a", 1, 100)]);
-        assert_eq!(change(&BTreeMap::new(), &after, Printed(0), total(&after)), Ok(None));
+        assert_eq!(change(&costs(&[]), &after, Printed(0), total(&after)), Ok(None));
     }
 
     proptest! {
@@ -139,7 +158,7 @@ mod tests {
             let named = |rows: &[(i128, i128)]| costs(&["a", "b", "c", "d"].iter().zip(rows).map(|(sku, (h, r))| (*sku, *h, *r)).collect::<Vec<_>>());
             let (before, after) = (named(&before), named(&after));
             if let Some(change) = change(&before, &after, total(&before), total(&after)).unwrap() {
-                prop_assert_eq!(change.hours.0 + change.mix.0 + change.rates.0, change.to.0 - change.from.0);
+                prop_assert_eq!(change.hours.0 + change.mix.0 + change.rates.0 + change.taken_over.0, change.to.0 - change.from.0);
             }
         }
     }

@@ -84,6 +84,19 @@ pub struct ExperimentLine {
     pub currency_amount: Option<Printed<2>>,
 }
 
+/// A part of a statement: jobs that ended alike.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndCauseLine {
+    /// By what; `None` where that is not told.
+    pub cause: Option<EndCause>,
+    /// Its sums, with what the platform took over.
+    pub sums: Sums,
+    /// Its printed amount in credits.
+    pub amount: Printed<2>,
+    /// Its printed amount in currency.
+    pub currency_amount: Option<Printed<2>>,
+}
+
 /// A team's charges of a period.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
@@ -209,11 +222,7 @@ impl Statement {
             let entry = by_experiment.entry((name.is_none(), name, experiment)).or_insert_with(Sums::none);
             *entry = std::mem::replace(entry, Sums::none()).plus(&sums)?;
         }
-        let exact: Vec<Fraction> = by_experiment.values().map(|sums| sums.exact).collect();
-        let credits = Printed::column_of(self.amount, &exact)?;
-        let rate = self.credit_rate.as_ref();
-        let currency =
-            rate.zip(self.currency_amount).map(|(rate, total)| in_currency(total, &exact, rate)).transpose()?;
+        let (credits, currency) = self.spread_over(by_experiment.values())?;
         let lines = by_experiment.into_iter().enumerate().map(|(index, ((_, _, experiment), sums))| ExperimentLine {
             experiment,
             sums,
@@ -221,6 +230,45 @@ impl Statement {
             currency_amount: currency.as_ref().map(|column| part(column, index)),
         });
         Ok(Some(lines.collect()))
+    }
+
+    /// The same total by end cause, in the order of causes, "not told" last.
+    ///
+    /// # Errors
+    /// [`Overflow`] where a sum cannot be held exactly.
+    pub fn by_end_cause<'a>(
+        &self,
+        charges: impl IntoIterator<Item = &'a Charge>,
+        names: &impl Names,
+        cause: impl Fn(JobId) -> Option<EndCause>,
+    ) -> Result<Option<Vec<EndCauseLine>>, Overflow> {
+        let Some(parts) = sums_by_line(charges, names, |charge| cause(charge.job))? else { return Ok(None) };
+        let mut by_cause: BTreeMap<(bool, Option<EndCause>), Sums> = BTreeMap::new();
+        for ((_, cause), sums) in parts {
+            let entry = by_cause.entry((cause.is_none(), cause)).or_insert_with(Sums::none);
+            *entry = std::mem::replace(entry, Sums::none()).plus(&sums)?;
+        }
+        let (credits, currency) = self.spread_over(by_cause.values())?;
+        let lines = by_cause.into_iter().enumerate().map(|(index, ((_, cause), sums))| EndCauseLine {
+            cause,
+            sums,
+            amount: part(&credits, index),
+            currency_amount: currency.as_ref().map(|column| part(column, index)),
+        });
+        Ok(Some(lines.collect()))
+    }
+
+    /// The printed totals spread over parts of the statement, so that their columns add up.
+    fn spread_over<'a>(
+        &self,
+        parts: impl Iterator<Item = &'a Sums>,
+    ) -> Result<(Column<2>, Option<Column<2>>), Overflow> {
+        let exact: Vec<Fraction> = parts.map(|sums| sums.exact).collect();
+        let credits = Printed::column_of(self.amount, &exact)?;
+        let rate = self.credit_rate.as_ref();
+        let currency =
+            rate.zip(self.currency_amount).map(|(rate, total)| in_currency(total, &exact, rate)).transpose()?;
+        Ok((credits, currency))
     }
 }
 
