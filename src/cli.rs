@@ -6,6 +6,7 @@ mod config;
 mod demo;
 mod doctor;
 mod import;
+mod import_events;
 mod migrate;
 mod rules_test;
 mod statement;
@@ -37,7 +38,7 @@ struct Arguments {
 enum Command {
     /// Make the database, or bring it to the schema of this version
     Migrate(migrate::Arguments),
-    /// Import jobs from other systems' lists
+    /// Import jobs, and nodes out of service, from other systems' lists
     #[command(subcommand)]
     Import(import::Command),
     /// Teams: who pays
@@ -49,6 +50,9 @@ enum Command {
     /// Rules: who is charged for which job
     #[command(subcommand)]
     Rules(RulesCommand),
+    /// The inventory: which GPUs exist, for clusters without agents
+    #[command(subcommand)]
+    Inventory(catalogue::Command),
     /// Close a month: freeze its charges and issue its statements
     Close(close::Arguments),
     /// Statements: list, show, render
@@ -115,6 +119,7 @@ fn run(arguments: Arguments) -> Result<Outcome, AppError> {
         Command::Prices(command) => catalogue::run(&context, CatalogueKind::Prices, &command),
         Command::Rules(RulesCommand::Catalogue(command)) => catalogue::run(&context, CatalogueKind::Rules, &command),
         Command::Rules(RulesCommand::Test(arguments)) => rules_test::run(&context, &arguments),
+        Command::Inventory(command) => catalogue::run(&context, CatalogueKind::Inventory, &command),
         Command::Close(arguments) => close::run(&context, &arguments),
         Command::Statement(command) => statement::run(&context, &command),
         Command::Config(command) => config::run(&context, &command),

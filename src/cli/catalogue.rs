@@ -1,4 +1,4 @@
-//! `gpuledger teams|prices|rules check|apply`
+//! `gpuledger teams|prices|rules|inventory check|apply`
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::{Context, actor, print};
 use crate::diagnostics::Diagnostics;
 use crate::error::{AppError, Outcome};
 use crate::files::prices::Checks;
-use crate::files::{SourceText, prices, prices_csv, rules, teams};
+use crate::files::{SourceText, inventory, prices, prices_csv, rules, teams};
 use crate::workflows::apply_catalogue::{Wanted, apply};
 use crate::workflows::books::Books;
 
@@ -40,7 +40,7 @@ fn check(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> Resul
     let source = SourceText::read(&arguments.file)?;
     let mut books = Books::default();
     let count = read_into(context, kind, arguments, &source, &mut books, true)?.1;
-    print(&format!("{}: {count} {}, no mistake found\n", source.name, kind.as_str()))?;
+    print(&format!("{}: {count} {}, no mistake found\n", source.name, entries(kind)))?;
     Ok(Outcome::Done)
 }
 
@@ -55,12 +55,15 @@ fn apply_file(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> 
         if kind == CatalogueKind::Rules {
             rules::check_teams(&source, calendar, &books.teams)?;
         }
+        if kind == CatalogueKind::Inventory {
+            inventory::check_layouts(&source, &books.prices)?;
+        }
         Ok(body)
     };
     let applied = apply(&mut db, calendar, &Wanted { kind, read: &read, actor: &actor() }, crate::clock::now())?;
     let count = count.get();
     let what = if applied.changed { "in force now" } else { "in force already" };
-    print(&format!("{}: {count} {}, version {} {what}\n", source.name, kind.as_str(), applied.version))?;
+    print(&format!("{}: {count} {}, version {} {what}\n", source.name, entries(kind), applied.version))?;
     Ok(Outcome::Done)
 }
 
@@ -100,8 +103,18 @@ fn read_into(
             books.prices = prices::parse(source, calendar, checks)?;
             books.prices.rows().count()
         }
+        // It stands beside the books.
+        CatalogueKind::Inventory => inventory::parse(source, calendar)?.node_count(),
     };
     Ok((body, count))
+}
+
+/// What is counted in a file.
+const fn entries(kind: CatalogueKind) -> &'static str {
+    match kind {
+        CatalogueKind::Inventory => "nodes",
+        other => other.as_str(),
+    }
 }
 
 fn is_csv(path: &Path) -> bool {

@@ -18,6 +18,8 @@ use crate::workflows::import_jobs::{ImportJobs, ImportWatcher, import_jobs};
 pub(super) enum Command {
     /// Import a list of jobs as CSV, plain or packed by gzip or zstd
     Jobs(Arguments),
+    /// Import a list of nodes that were out of service, as `sacctmgr show event -P` writes it
+    Events(super::import_events::Arguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,7 +64,10 @@ impl ImportWatcher for Watcher {
 }
 
 pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppError> {
-    let Command::Jobs(arguments) = command;
+    let arguments = match command {
+        Command::Jobs(arguments) => arguments,
+        Command::Events(arguments) => return super::import_events::run(context, arguments),
+    };
     let mapping = mapping::parse(&SourceText::read(&arguments.mapping)?)?;
     let file = InputFile::open(&arguments.file)?;
     let mut db = context.db()?;

@@ -1,7 +1,7 @@
-//! Teams, prices and rules come into force: a new version, with its audit entry, or nothing.
+//! Teams, prices, rules and the inventory come into force: a new version, with its audit entry, or nothing.
 //!
 //! A change that would alter a closed month is refused: the month is priced again with the changed books, and every
-//! charge must come out as it was frozen. Open months follow at once.
+//! charge must come out as it was frozen. Open months follow at once. The inventory decides no amount and changes none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,25 +56,38 @@ pub fn apply(db: &mut Db, calendar: &BillingCalendar, wanted: &Wanted<'_>, now: 
         if current.sha256 == sha256 {
             return Ok(Applied { version: current.version, changed: false });
         }
-        check_rules_find_their_teams(db, calendar, wanted.kind, &books)?;
-        let memberships = dimensions::memberships(db)?;
-        let (before, after) = (in_force.changes(&memberships), books.changes(&memberships));
-        refuse_changes_of_closed_months(db, calendar, &books, &after)?;
-        if wanted.kind == CatalogueKind::Prices {
-            refuse_gaps(db, calendar, &books, &after)?;
-        }
-        for (code, _) in books.teams.all() {
-            dimensions::intern_team(db, code)?;
+        if wanted.kind != CatalogueKind::Inventory {
+            settle_amounts(db, calendar, wanted.kind, &in_force, &books)?;
         }
         let version = CatalogueVersion { version: current.version + 1, sha256, body };
         catalogue::append(db, wanted.kind, &version, now, wanted.actor)?;
-        mark_changed_cuts(db, calendar, &before, &after)?;
         tell_audit(db, wanted, &current, &version, now)?;
         Ok::<Applied, AppError>(Applied { version: version.version, changed: true })
     })?;
     tracing::info!(kind = wanted.kind.as_str(), version = applied.version, changed = applied.changed, "applied");
     roll_up::roll_up(db, calendar, None)?;
     Ok(applied)
+}
+
+/// Looks whether the changed books may come into force, and marks what must be summed again by them.
+fn settle_amounts(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    kind: CatalogueKind,
+    in_force: &Books,
+    books: &Books,
+) -> Result<(), AppError> {
+    check_rules_find_their_teams(db, calendar, kind, books)?;
+    let memberships = dimensions::memberships(db)?;
+    let (before, after) = (in_force.changes(&memberships), books.changes(&memberships));
+    refuse_changes_of_closed_months(db, calendar, books, &after)?;
+    if kind == CatalogueKind::Prices {
+        refuse_gaps(db, calendar, books, &after)?;
+    }
+    for (code, _) in books.teams.all() {
+        dimensions::intern_team(db, code)?;
+    }
+    mark_changed_cuts(db, calendar, &before, &after)
 }
 
 fn tell_audit(
