@@ -1,5 +1,6 @@
 //! The command line: arguments are read here, each command has a file of its own.
 
+mod capacity;
 mod catalogue;
 mod close;
 mod config;
@@ -53,6 +54,8 @@ enum Command {
     /// The inventory: which GPUs exist, for clusters without agents
     #[command(subcommand)]
     Inventory(catalogue::Command),
+    /// What existed, was held, was idle or out of service; and where lists and inventory contradict each other
+    Capacity(capacity::Arguments),
     /// Close a month: freeze its charges and issue its statements
     Close(close::Arguments),
     /// Statements: list, show, render
@@ -120,6 +123,7 @@ fn run(arguments: Arguments) -> Result<Outcome, AppError> {
         Command::Rules(RulesCommand::Catalogue(command)) => catalogue::run(&context, CatalogueKind::Rules, &command),
         Command::Rules(RulesCommand::Test(arguments)) => rules_test::run(&context, &arguments),
         Command::Inventory(command) => catalogue::run(&context, CatalogueKind::Inventory, &command),
+        Command::Capacity(arguments) => capacity::run(&context, &arguments),
         Command::Close(arguments) => close::run(&context, &arguments),
         Command::Statement(command) => statement::run(&context, &command),
         Command::Config(command) => config::run(&context, &command),

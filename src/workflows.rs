@@ -3,6 +3,7 @@
 
 pub mod apply_catalogue;
 pub mod books;
+pub mod capacity;
 pub mod close;
 pub mod evidence;
 pub mod examine;

@@ -61,6 +61,7 @@ macro_rules! scenarios {
 }
 
 scenarios!(
+    a_cluster_without_agents_and_its_capacity,
     a_first_month,
     a_price_file_with_mistakes_changes_nothing_imp_01,
     a_price_that_changes_mid_job_pri_01,
@@ -69,6 +70,7 @@ scenarios!(
     days_of_23_and_25_hours_tim_01,
     jobs_that_run_over_a_close,
     leap_second_tim_02,
+    more_held_than_exists_holds_the_close,
     month_boundary_in_utc_tim_04,
     month_boundary_in_new_york_tim_04,
     no_price_is_not_zero_pri_02,
