@@ -6,6 +6,7 @@ use gpuledger::import::InputFile;
 use gpuledger::import::event_list::EventFormat;
 use gpuledger::workflows::capacity::capacity;
 use gpuledger::workflows::close::{Closed, close, close_accepting};
+use gpuledger::workflows::examine::examine;
 use gpuledger::workflows::import_events::{ImportEvents, ImportedEvents, import_events};
 use gpuledger_db::catalogue::CatalogueKind;
 use gpuledger_db::{Db, audit, check, dimensions, node_event};
@@ -103,6 +104,15 @@ fn accepted_contradictions_stand_in_the_audit_log(books: Books) {
     assert_eq!(sums.held_us, (3 * 3 / 2 + 2) * 3_600_000_000 + 1_800_000_000);
     assert_eq!(sums.exists_us + sums.excess_us, sums.held_us + sums.idle_us + sums.out_of_service_us);
 
+    let findings = examine(&books.database(), &calendar, now()).unwrap();
+    let found: Vec<&str> =
+        findings.iter().filter(|found| found.subject == "capacity").map(|found| found.text.as_str()).collect();
+    let wanted = [
+        "2025-04: 1 contradictions; look with `gpuledger capacity --period 2025-04`",
+        "2025-05: 2 contradictions; look with `gpuledger capacity --period 2025-05`",
+    ];
+    assert_eq!(found, wanted);
+    assert!(!findings.iter().any(|found| found.text.contains("it can be closed")));
     let refused = close(&mut db, &calendar, may, "test", now).unwrap_err().to_string();
     assert!(refused.starts_with("2025-05 cannot be closed: 2 contradictions between lists and inventory"), "{refused}");
     for bad in ["", " ", "a\nb"] {

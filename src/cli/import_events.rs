@@ -26,6 +26,9 @@ pub(super) struct Arguments {
     file: String,
 }
 
+/// Nodes that are named; others are counted.
+const SHOWN_MAX: usize = 5;
+
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<Outcome, AppError> {
     let name = |option: &str, text: &str| {
         ClusterName::parse(text).map_err(|message| AppError::Refused(format!("{option}: {message}")))
@@ -63,6 +66,15 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<Outcome, A
     }
     if imported.cut_reasons > 0 {
         text += &format!("{} reasons had more than {LENGTH_BYTES_MAX} bytes and were cut.\n", imported.cut_reasons);
+    }
+    if !imported.unknown_nodes.is_empty() {
+        let first: Vec<&str> = imported.unknown_nodes.iter().take(SHOWN_MAX).map(String::as_str).collect();
+        let more = if imported.unknown_nodes.len() > SHOWN_MAX { ", …" } else { "" };
+        text += &format!(
+            "{} nodes of cluster {cluster} are not in the inventory, so that their events count nowhere: {}{more}\n",
+            imported.unknown_nodes.len(),
+            first.join(", ")
+        );
     }
     print(&text)?;
     Ok(if counts.refused > 0 { Outcome::DoneWithRefusals } else { Outcome::Done })

@@ -185,17 +185,18 @@ pub struct HeldSegment {
 /// # Errors
 /// What the database says.
 pub fn held_by_schedulers(db: &mut Db, hour: Hour) -> Result<Vec<HeldSegment>, DbError> {
+    type Row = (i32, i32, i32, i64, i64, i64, i32, i64);
     let held = segment::hour
         .eq(hour.number())
         .and(segment::state.eq(State::Held.code()))
         .and(segment::source.eq(Source::Scheduler.code()));
-    let rows: Vec<(i32, i32, i32, i64, i64, i64, i32, i64)> = on_db!(db, c => segment::table
+    let rows: Vec<Row> = on_db!(db, c => segment::table
         .filter(held)
         .order((segment::node_id, segment::epoch, segment::number))
         .select((segment::node_id, segment::on_node_id, segment::sku_id, segment::job_id, segment::start_us,
             segment::end_us, segment::count, segment::share_us))
         .load(c))?;
-    let read = |(node, on_node, sku, job, start, end, count, share_us)| {
+    let read = |(node, on_node, sku, job, start, end, count, share_us): Row| {
         let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(end))
             .ok_or_else(|| DbError::Inconsistent(format!("a segment of job {job} ends before it begins")))?;
         let (node, on_node) = (NodeId(node), NodeId(on_node));

@@ -4,7 +4,7 @@
 //! has changed, writes the statements with their numbers and seals. A closer that dies leaves staged charges that
 //! the next one sweeps. Of two closers at once the later has the lease, and the earlier cannot seal.
 
-use gpuledger_db::catalogue;
+use gpuledger_db::catalogue::{self, CatalogueKind};
 use gpuledger_db::closing::{self, Inputs};
 use gpuledger_db::{Db, audit, period, statement, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
@@ -91,13 +91,13 @@ pub fn close_accepting(
                 "no GPU-time of {month} is known, so there is nothing to close; import jobs that ran in it first"
             )));
         }
-        let accepted = match contradictions(db, calendar, &period, reason, clock()) {
+        let checked = match contradictions(db, calendar, &period, reason, clock()) {
             Err(AppError::Changed(_)) => continue,
-            accepted => accepted?,
+            checked => checked?,
         };
         let views = drafts(&priced, &books)?;
         let Some(closing_id) = stage(db, &priced, &books, actor, clock())? else { continue };
-        let closer = Closer { actor, accepted };
+        let closer = Closer { actor, checked };
         match db.transaction(|db| seal(db, &priced, &books, closing_id, &views, &closer, clock()))? {
             Sealed::Done => {
                 tracing::info!(%month, closing_id, statements = views.len(), charges = priced.charges.len(), "closed");
@@ -145,9 +145,15 @@ fn unpriced_text(priced: &PricedPeriod, unpriced: &UnpricedUsage) -> Result<Stri
     ))
 }
 
-/// Who closes, and the contradictions that were accepted, in words.
+/// Who closes, and what the month was compared with.
 struct Closer<'a> {
     actor: &'a str,
+    checked: Checked,
+}
+
+/// The version of the inventory, and the contradictions to it that were accepted, in words.
+struct Checked {
+    inventory: i32,
     accepted: Option<String>,
 }
 
@@ -158,15 +164,18 @@ fn contradictions(
     period: &Period,
     reason: Option<&str>,
     now: Instant,
-) -> Result<Option<String>, AppError> {
+) -> Result<Checked, AppError> {
+    // The version first: an inventory that is applied after it makes the seal begin again.
+    let inventory = catalogue::current(db, CatalogueKind::Inventory)?.version;
+    let checked = |accepted| Checked { inventory, accepted };
     if inventory::in_force(db)?.node_count() == 0 {
-        return Ok(None);
+        return Ok(checked(None));
     }
     let report = capacity(db, calendar, period.interval, now)?;
     let (count, month) = (report.contradiction_count, period.month);
     match reason {
-        _ if count == 0 => Ok(None),
-        Some(reason) => Ok(Some(format!("{count} contradictions accepted: {reason}"))),
+        _ if count == 0 => Ok(checked(None)),
+        Some(reason) => Ok(checked(Some(format!("{count} contradictions accepted: {reason}")))),
         None => {
             let first: Vec<String> =
                 report.contradictions.iter().take(SHOWN_MAX).map(|found| format!("  {found}")).collect();
@@ -235,6 +244,7 @@ fn seal(
     if state.usage_version != priced.usage_version
         || !usage::marks(db, Some(period.interval))?.is_empty()
         || catalogue::versions(db)? != books.versions
+        || catalogue::current(db, CatalogueKind::Inventory)?.version != closer.checked.inventory
     {
         return Ok(Sealed::Stale);
     }
@@ -252,7 +262,7 @@ fn seal(
     let object = period.month.to_string();
     let (actor, object) = (closer.actor, object.as_str());
     audit::append(db, &audit::Change { at, actor, action: "close", object, before: "open", after: &after })?;
-    if let Some(accepted) = &closer.accepted {
+    if let Some(accepted) = &closer.checked.accepted {
         let after = format!("closing {closing_id}: {accepted}");
         let action = "close --accept-contradictions";
         audit::append(db, &audit::Change { at, actor, action, object, before: "", after: &after })?;

@@ -1,7 +1,7 @@
 //! Nodes out of service, from a scheduler's list. An event is a node and a start: of several tellings the later end
 //! wins, and an end that is known goes before one that is not, in whatever order the lists come.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use gpuledger_db::dimensions::{self, ClusterId, NodeKind};
 use gpuledger_db::import_log::{self, ImportCounts};
@@ -10,6 +10,7 @@ use gpuledger_db::{Db, allocation, audit};
 use gpuledger_domain::ids::{ClusterName, NodeId};
 use gpuledger_domain::time::Instant;
 
+use super::inventory;
 use crate::error::AppError;
 use crate::import::InputFile;
 use crate::import::event_list::{EventFormat, EventLine, EventListReader, EventRecord};
@@ -27,7 +28,7 @@ pub struct ImportEvents<'a> {
 }
 
 /// What came of an import.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportedEvents {
     /// What came of lines and, where a line names several nodes, of each node's event.
     pub counts: ImportCounts,
@@ -35,6 +36,8 @@ pub struct ImportedEvents {
     pub aside: i64,
     /// Reasons that were too long and were cut.
     pub cut_reasons: u64,
+    /// Nodes that the inventory in force, if there is one, does not know: their events count nowhere.
+    pub unknown_nodes: BTreeSet<String>,
 }
 
 /// Events of one transaction.
@@ -82,6 +85,11 @@ pub fn import_events(
         }
     }
     imported.cut_reasons = reader.cut_reasons();
+    let inventory = inventory::in_force(db)?;
+    if !inventory.is_empty() {
+        let unknown = nodes.into_keys().filter(|node| !inventory.knows(ask.cluster, node));
+        imported.unknown_nodes = unknown.collect();
+    }
     db.transaction(|db| finish(db, file, ask, import_id, &imported.counts, now))?;
     let ImportCounts { lines, added, known, revised, refused, .. } = imported.counts;
     tracing::info!(file = %file.name, lines, added, known, revised, refused, "events imported");
