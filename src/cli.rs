@@ -1,11 +1,13 @@
 //! The command line: arguments are read here, each command has a file of its own.
 
+mod capacity;
 mod catalogue;
 mod close;
 mod config;
 mod demo;
 mod doctor;
 mod import;
+mod import_events;
 mod job;
 mod migrate;
 mod rules_test;
@@ -39,7 +41,7 @@ struct Arguments {
 enum Command {
     /// Make the database, or bring it to the schema of this version
     Migrate(migrate::Arguments),
-    /// Import jobs from other systems' lists
+    /// Import jobs, and nodes out of service, from other systems' lists
     #[command(subcommand)]
     Import(import::Command),
     /// Teams: who pays
@@ -51,6 +53,11 @@ enum Command {
     /// Rules: who is charged for which job
     #[command(subcommand)]
     Rules(RulesCommand),
+    /// The inventory: which GPUs exist, for clusters without agents
+    #[command(subcommand)]
+    Inventory(catalogue::Command),
+    /// What existed, was held, was idle or out of service; and where lists and inventory contradict each other
+    Capacity(capacity::Arguments),
     /// Close a month: freeze its charges and issue its statements
     Close(close::Arguments),
     /// Statements: list, show, render
@@ -121,6 +128,8 @@ fn run(arguments: Arguments) -> Result<Outcome, AppError> {
         Command::Prices(command) => catalogue::run(&context, CatalogueKind::Prices, &command),
         Command::Rules(RulesCommand::Catalogue(command)) => catalogue::run(&context, CatalogueKind::Rules, &command),
         Command::Rules(RulesCommand::Test(arguments)) => rules_test::run(&context, &arguments),
+        Command::Inventory(command) => catalogue::run(&context, CatalogueKind::Inventory, &command),
+        Command::Capacity(arguments) => capacity::run(&context, &arguments),
         Command::Close(arguments) => close::run(&context, &arguments),
         Command::Statement(command) => statement::run(&context, &command),
         Command::Usage(arguments) => usage::run(&context, &arguments),

@@ -54,6 +54,8 @@ pub fn prepare(
                 CatalogueKind::Teams => books.teams = teams::parse(&source, &config.calendar)?,
                 CatalogueKind::Prices => books.prices = prices::parse(&source, &config.calendar, prices::Checks::All)?,
                 CatalogueKind::Rules => books.rules = rules::parse(&source, &config.calendar)?,
+                // The trace has none.
+                CatalogueKind::Inventory => {}
             }
             Ok(text.to_owned())
         };

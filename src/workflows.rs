@@ -4,12 +4,15 @@
 pub mod adjustments;
 pub mod apply_catalogue;
 pub mod books;
+pub mod capacity;
 pub mod close;
 pub mod diff_catalogue;
 pub mod ends;
 pub mod evidence;
 pub mod examine;
+pub mod import_events;
 pub mod import_jobs;
+pub mod inventory;
 mod job_facts;
 pub mod job_history;
 pub mod migrate;

@@ -41,6 +41,7 @@ fn diff_text(
             CatalogueKind::Teams => books.teams = teams::parse(&source, calendar)?,
             CatalogueKind::Prices => books.prices = prices::parse(&source, calendar, prices::Checks::All)?,
             CatalogueKind::Rules => books.rules = rules::parse(&source, calendar)?,
+            CatalogueKind::Inventory => {}
         }
         Ok(body.to_owned())
     };

@@ -11,6 +11,7 @@
 
 mod support;
 
+mod capacity;
 mod catalogue_files;
 mod crash;
 mod diff;

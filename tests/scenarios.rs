@@ -66,6 +66,7 @@ macro_rules! scenarios {
 }
 
 scenarios!(
+    a_cluster_without_agents_and_its_capacity,
     a_diff_is_refused_as_apply_would,
     a_diff_of_a_price_for_what_had_none,
     a_diff_of_a_price_raised_mid_month,
@@ -80,6 +81,7 @@ scenarios!(
     days_of_23_and_25_hours_tim_01,
     jobs_that_run_over_a_close,
     leap_second_tim_02,
+    more_held_than_exists_holds_the_close,
     month_boundary_in_utc_tim_04,
     month_boundary_in_new_york_tim_04,
     no_price_is_not_zero_pri_02,

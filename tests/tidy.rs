@@ -88,7 +88,7 @@ fn each_layer_uses_only_those_below_it() {
 
 /// The stages of the domain in order; each may use itself, the vocabulary, and what stands before it.
 const STAGES: [&str; 4] = ["metering", "rules", "pricing", "statements"];
-const VOCABULARY: [&str; 6] = ["calendar", "ids", "money", "teams", "time", "units"];
+const VOCABULARY: [&str; 7] = ["calendar", "ids", "inventory", "money", "teams", "time", "units"];
 
 #[test]
 fn each_stage_of_the_domain_uses_only_those_before_it() {

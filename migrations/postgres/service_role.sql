@@ -8,6 +8,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     billing_zone, id_counter, pool_membership, import, row_identity, allocation, segment, roll_up_mark, usage, period,
     open_cost, closing, statement_counter, ledger_account
     TO SERVICE_ROLE;
+GRANT SELECT, INSERT, UPDATE ON node_event TO SERVICE_ROLE;
 GRANT SELECT, INSERT, DELETE ON charge, statement, statement_line TO SERVICE_ROLE;
 GRANT SELECT, INSERT ON catalogue_version, audit_log, charge_digest, entry, entry_line TO SERVICE_ROLE;
 GRANT SELECT ON __diesel_schema_migrations TO SERVICE_ROLE;

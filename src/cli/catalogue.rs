@@ -1,4 +1,4 @@
-//! `gpuledger teams|prices|rules check|diff|apply`
+//! `gpuledger teams|prices|rules|inventory check|diff|apply`
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::diagnostics::Diagnostics;
 use crate::error::{AppError, Outcome};
 use crate::export;
 use crate::files::prices::Checks;
-use crate::files::{SourceText, prices, prices_csv, rules, teams};
+use crate::files::{SourceText, inventory, prices, prices_csv, rules, teams};
 use crate::workflows::apply_catalogue::{Wanted, apply};
 use crate::workflows::books::Books;
 use crate::workflows::diff_catalogue::diff;
@@ -55,7 +55,7 @@ fn check(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> Resul
     let source = SourceText::read(&arguments.file)?;
     let mut books = Books::default();
     let count = read_into(context, kind, arguments, &source, &mut books, true)?.1;
-    print(&format!("{}: {count} {}, no mistake found\n", source.name, kind.as_str()))?;
+    print(&format!("{}: {count} {}, no mistake found\n", source.name, entries(kind)))?;
     Ok(Outcome::Done)
 }
 
@@ -88,7 +88,7 @@ fn apply_file(context: &Context, kind: CatalogueKind, arguments: &Arguments) -> 
     let applied = apply(&mut db, &context.config.calendar, &wanted, crate::clock::now())?;
     let count = count.get();
     let what = if applied.changed { "in force now" } else { "in force already" };
-    print(&format!("{}: {count} {}, version {} {what}\n", source.name, kind.as_str(), applied.version))?;
+    print(&format!("{}: {count} {}, version {} {what}\n", source.name, entries(kind), applied.version))?;
     Ok(Outcome::Done)
 }
 
@@ -105,6 +105,9 @@ fn read_for_books(
     count.set(entries);
     if kind == CatalogueKind::Rules {
         rules::check_teams(source, &context.config.calendar, &books.teams)?;
+    }
+    if kind == CatalogueKind::Inventory {
+        inventory::check_layouts(source, &books.prices)?;
     }
     Ok(body)
 }
@@ -145,8 +148,18 @@ fn read_into(
             books.prices = prices::parse(source, calendar, checks)?;
             books.prices.rows().count()
         }
+        // It stands beside the books.
+        CatalogueKind::Inventory => inventory::parse(source, calendar)?.node_count(),
     };
     Ok((body, count))
+}
+
+/// What is counted in a file.
+const fn entries(kind: CatalogueKind) -> &'static str {
+    match kind {
+        CatalogueKind::Inventory => "nodes",
+        other => other.as_str(),
+    }
 }
 
 fn is_csv(path: &Path) -> bool {

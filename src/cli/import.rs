@@ -15,6 +15,7 @@ use crate::import::InputFile;
 use crate::import::job_record::{JobList, RefusedLine};
 use crate::import::sacct::{SacctList, SacctOptions};
 use crate::workflows::import_jobs::{ImportJobs, ImportWatcher, Imported, import_jobs};
+use crate::workflows::inventory;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -22,6 +23,8 @@ pub(super) enum Command {
     Jobs(JobsArguments),
     /// Import Slurm's accounting: `sacct` as text or JSON, answers of slurmrestd; plain or packed by gzip or zstd
     Sacct(SacctArguments),
+    /// Import a list of nodes that were out of service, as `sacctmgr show event -P` writes it
+    Events(super::import_events::Arguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,6 +118,7 @@ impl SacctForm {
 
 pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppError> {
     match command {
+        Command::Events(arguments) => super::import_events::run(context, arguments),
         Command::Jobs(arguments) => {
             let mapping = mapping::parse(&SourceText::read(&arguments.mapping)?)?;
             let file = InputFile::open(&arguments.common.file)?;
@@ -131,7 +135,7 @@ pub(super) fn run(context: &Context, command: &Command) -> Result<Outcome, AppEr
             let pool = pool.map_err(|message| AppError::Refused(format!("--pool: {message}")))?;
             let file = InputFile::open(&arguments.common.file)?;
             let list = SacctList::of_file(&file, arguments.form.options()?)?;
-            let inventory = Inventory::default();
+            let inventory = inventory::in_force(&mut context.db()?)?;
             import(
                 context,
                 &arguments.common,

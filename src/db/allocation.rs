@@ -256,6 +256,27 @@ pub fn names_with_usage(db: &mut Db, interval: Interval) -> Result<BTreeMap<JobI
     Ok(rows.into_iter().map(name).collect())
 }
 
+/// What these attempts are called, with their cluster, by number.
+///
+/// # Errors
+/// What the database says.
+pub fn names(db: &mut Db, jobs: &[JobId]) -> Result<BTreeMap<JobId, (String, AttemptName)>, DbError> {
+    use crate::schema::cluster;
+    let mut names = BTreeMap::new();
+    for jobs in jobs.chunks(8_192) {
+        let numbers: Vec<i64> = jobs.iter().map(|job| job.0).collect();
+        let rows: Vec<(i64, String, String, i64)> = on_db!(db, c => job::table
+            .inner_join(cluster::table.on(cluster::id.eq(job::cluster_id)))
+            .filter(job::id.eq_any(&numbers))
+            .select((job::id, cluster::name, job::source_id, job::start_us))
+            .load(c))?;
+        names.extend(rows.into_iter().map(|(id, cluster, source_id, start)| {
+            (JobId(id), (cluster, AttemptName { source_id, start: Instant::from_micros(start) }))
+        }));
+    }
+    Ok(names)
+}
+
 /// How the jobs of a cluster are told apart: by id, or by which columns; and in which zone its times were written
 /// (empty: with an offset). Sets it if nothing is set, and gives what is in force. Jobs told apart in another way
 /// would be other jobs, and every second would be charged twice.

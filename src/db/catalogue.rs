@@ -1,4 +1,4 @@
-//! Teams, prices and rules as they were applied: whole texts, versioned, never changed.
+//! Teams, prices, rules and the inventory as they were applied: whole texts, versioned, never changed.
 
 use diesel::prelude::*;
 use gpuledger_domain::time::Instant;
@@ -15,6 +15,8 @@ pub enum CatalogueKind {
     Prices,
     /// Who is charged for which job.
     Rules,
+    /// Which GPUs exist.
+    Inventory,
 }
 
 impl CatalogueKind {
@@ -23,6 +25,7 @@ impl CatalogueKind {
             CatalogueKind::Teams => 1,
             CatalogueKind::Prices => 2,
             CatalogueKind::Rules => 3,
+            CatalogueKind::Inventory => 4,
         }
     }
 
@@ -33,6 +36,7 @@ impl CatalogueKind {
             CatalogueKind::Teams => "teams",
             CatalogueKind::Prices => "prices",
             CatalogueKind::Rules => "rules",
+            CatalogueKind::Inventory => "inventory",
         }
     }
 }

@@ -136,7 +136,7 @@ pub fn owns_frozen_tables(db: &mut Db) -> Result<bool, DbError> {
 }
 
 /// The bulk tables have no foreign keys; each of these counts rows whose other side is missing.
-const ORPHANS: [(&str, &str); 10] = [
+const ORPHANS: [(&str, &str); 11] = [
     (
         "segments without their job",
         "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM job WHERE id = x.job_id)",
@@ -156,6 +156,10 @@ const ORPHANS: [(&str, &str); 10] = [
     (
         "allocations without their job",
         "SELECT count(*) AS count FROM allocation AS x WHERE NOT EXISTS (SELECT 1 FROM job WHERE id = x.job_id)",
+    ),
+    (
+        "events without their node",
+        "SELECT count(*) AS count FROM node_event AS x WHERE NOT EXISTS (SELECT 1 FROM node WHERE id = x.node_id)",
     ),
     (
         "charges without their team",

@@ -17,6 +17,9 @@ use crate::{Db, DbError, insert_all, on_db};
 /// The number of a cluster.
 pub type ClusterId = i32;
 
+/// The code of a machine among nodes.
+const MACHINE: i16 = 1;
+
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
@@ -82,7 +85,7 @@ pub fn intern_pool(db: &mut Db, name: &PoolName) -> Result<PoolId, DbError> {
 /// What the database says.
 pub fn intern_node(db: &mut Db, cluster: ClusterId, name: &str, kind: NodeKind) -> Result<NodeId, DbError> {
     let code: i16 = match kind {
-        NodeKind::Machine => 1,
+        NodeKind::Machine => MACHINE,
         NodeKind::PoolStandIn => 2,
     };
     intern!(
@@ -318,4 +321,27 @@ pub fn memberships(db: &mut Db) -> Result<Memberships, DbError> {
 pub fn node_name(db: &mut Db, id: NodeId) -> Result<String, DbError> {
     on_db!(db, c => node::table.find(id.0).select(node::name).first(c).optional())?
         .ok_or_else(|| missing(format!("node {}", id.0)))
+}
+
+/// All clusters by number.
+///
+/// # Errors
+/// What the database says.
+pub fn clusters(db: &mut Db) -> Result<BTreeMap<ClusterId, ClusterName>, DbError> {
+    let rows: Vec<(ClusterId, String)> =
+        on_db!(db, c => cluster::table.filter(cluster::id.ne(0)).order(cluster::id).load(c))?;
+    rows.into_iter().map(|(id, name)| Ok((id, ClusterName::parse(&name).map_err(DbError::Inconsistent)?))).collect()
+}
+
+/// All machines by number, each with its cluster and name.
+///
+/// # Errors
+/// What the database says.
+pub fn machines(db: &mut Db) -> Result<BTreeMap<NodeId, (ClusterId, String)>, DbError> {
+    let rows: Vec<(i32, ClusterId, String)> = on_db!(db, c => node::table
+        .filter(node::kind.eq(MACHINE))
+        .select((node::id, node::cluster_id, node::name))
+        .order(node::id)
+        .load(c))?;
+    Ok(rows.into_iter().map(|(id, cluster, name)| (NodeId(id), (cluster, name))).collect())
 }

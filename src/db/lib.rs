@@ -16,6 +16,7 @@ pub mod dimensions;
 mod error;
 pub mod import_log;
 pub mod migrations;
+pub mod node_event;
 pub mod period;
 mod schema;
 pub mod segment;

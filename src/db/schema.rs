@@ -415,6 +415,17 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    node_event (node_id, start_us) {
+        node_id -> Integer,
+        start_us -> BigInt,
+        end_us -> Nullable<BigInt>,
+        state -> Text,
+        reason -> Text,
+        import_id -> BigInt,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     billing_zone,
     id_counter,
@@ -447,5 +458,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     charge_digest,
     ledger_account,
     entry,
-    entry_line
+    entry_line,
+    node_event
 );

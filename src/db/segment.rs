@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use gpuledger_domain::ids::{FactSetId, JobId, NodeId, SkuId, UnitId};
-use gpuledger_domain::metering::{Segment, SegmentKey};
+use gpuledger_domain::metering::{Segment, SegmentKey, Source, State};
 use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use crate::codes::Code;
@@ -173,6 +173,50 @@ pub fn of_attempt(db: &mut Db, nodes: &[NodeId], job: JobId, hours: &[Hour]) -> 
         .order((segment::hour, segment::node_id, segment::epoch, segment::number))
         .load(c))?;
     rows.into_iter().map(Segment::try_from).collect()
+}
+
+/// What a segment says of who held how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldSegment {
+    /// The stand-in for the pool.
+    pub node: NodeId,
+    /// The node the GPUs are in, or [`NodeId`] 0.
+    pub on_node: NodeId,
+    /// The SKU with its slice counts.
+    pub sku: SkuId,
+    /// The job.
+    pub job: JobId,
+    /// From when to when, inside the hour.
+    pub interval: Interval,
+    /// How many of the SKU.
+    pub count: i32,
+    /// Wall time × share × count, in microseconds.
+    pub share_us: i64,
+}
+
+/// What jobs held in an hour by schedulers' books, in key order.
+///
+/// # Errors
+/// What the database says.
+pub fn held_by_schedulers(db: &mut Db, hour: Hour) -> Result<Vec<HeldSegment>, DbError> {
+    type Row = (i32, i32, i32, i64, i64, i64, i32, i64);
+    let held = segment::hour
+        .eq(hour.number())
+        .and(segment::state.eq(State::Held.code()))
+        .and(segment::source.eq(Source::Scheduler.code()));
+    let rows: Vec<Row> = on_db!(db, c => segment::table
+        .filter(held)
+        .order((segment::node_id, segment::epoch, segment::number))
+        .select((segment::node_id, segment::on_node_id, segment::sku_id, segment::job_id, segment::start_us,
+            segment::end_us, segment::count, segment::share_us))
+        .load(c))?;
+    let read = |(node, on_node, sku, job, start, end, count, share_us): Row| {
+        let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(end))
+            .ok_or_else(|| DbError::Inconsistent(format!("a segment of job {job} ends before it begins")))?;
+        let (node, on_node) = (NodeId(node), NodeId(on_node));
+        Ok(HeldSegment { node, on_node, sku: SkuId(sku), job: JobId(job), interval, count, share_us })
+    };
+    rows.into_iter().map(read).collect()
 }
 
 /// Removes the segments of an imported attempt, because a newer telling supersedes the one they were made from.

@@ -148,6 +148,12 @@ impl Inventory {
         kinds.all(|kind| kind == first).then(|| first.clone())
     }
 
+    /// Whether it describes a node at any time.
+    #[must_use]
+    pub fn knows(&self, cluster: &ClusterName, node: &str) -> bool {
+        !self.terms(cluster, node).is_empty()
+    }
+
     /// Whether it says nothing at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! Read the modules in this order; each may use the vocabulary and what stands above it:
 //!
-//! * vocabulary: [`time`], [`calendar`], [`units`], [`money`], [`ids`], [`teams`]
+//! * vocabulary: [`time`], [`calendar`], [`units`], [`money`], [`ids`], [`teams`],
+//!   [`inventory`]
 //! * [`metering`]: allocations become segments, segments become usage by slot
 //! * [`rules`]: a job's facts become a team, a workload, an experiment and a service class
 //! * [`pricing`]: usage and the price book become charges

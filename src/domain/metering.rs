@@ -2,11 +2,14 @@
 //!
 //! An [`Allocation`] (imported from a scheduler's books) becomes [`Segment`]s of one UTC hour each; segments,
 //! wherever they come from, become [`Usage`] by slot. Time is conserved at each step, to the microsecond.
+//! [`capacity_of_hour`] compares what was held with what existed.
 
 mod allocation;
+mod capacity;
 mod segment;
 mod usage;
 
 pub use allocation::{Allocation, Placement};
+pub use capacity::{Capacity, Holding, HourCapacity, NodeKey, Outage, Stock, StockKey, capacity_of_hour};
 pub use segment::{Segment, SegmentKey, Source, State};
 pub use usage::{Usage, UsageKey, usage_by_slot};

@@ -1,7 +1,7 @@
-//! Teams, prices and rules come into force: a new version, with its audit entry, or nothing.
+//! Teams, prices, rules and the inventory come into force: a new version, with its audit entry, or nothing.
 //!
 //! A change that would alter a closed month is refused: the month is priced again with the changed books, and every
-//! charge must come out as it was frozen. Open months follow at once.
+//! charge must come out as it was frozen. Open months follow at once. The inventory decides no amount and changes none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,10 +95,13 @@ pub(super) fn check(
     if current.sha256 == sha256 {
         return Ok((current, None));
     }
-    check_rules_find_their_teams(db, calendar, wanted.kind, &books)?;
     let memberships = dimensions::memberships(db)?;
     let (before, after) = (in_force.changes(&memberships), books.changes(&memberships));
-    refuse_changes_of_closed_months(db, calendar, &books, &after, new_words)?;
+    // The inventory decides no amount.
+    if wanted.kind != CatalogueKind::Inventory {
+        check_rules_find_their_teams(db, calendar, wanted.kind, &books)?;
+        refuse_changes_of_closed_months(db, calendar, &books, &after, new_words)?;
+    }
     if wanted.kind == CatalogueKind::Prices {
         refuse_gaps(db, calendar, &books, &after, new_words)?;
     }

@@ -4,14 +4,17 @@
 //! has changed, writes the statements with their numbers and seals. A closer that dies leaves staged charges that
 //! the next one sweeps. Of two closers at once the later has the lease, and the earlier cannot seal.
 
-use gpuledger_db::catalogue;
+use gpuledger_db::catalogue::{self, CatalogueKind};
 use gpuledger_db::closing::{self, Inputs};
 use gpuledger_db::{Db, audit, period, statement, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
+use gpuledger_domain::ids::checked_fact;
 use gpuledger_domain::time::Instant;
 use gpuledger_domain::units::{Fraction, Overflow};
 
 use super::books::Books;
+use super::capacity::capacity;
+use super::inventory;
 use super::price_period::{PricedPeriod, UnpricedUsage, price_period};
 use super::statements::{StatementView, drafts};
 use crate::error::AppError;
@@ -30,11 +33,13 @@ const CHUNK_CHARGES: usize = 20_000;
 /// How often a closing begins again because something it was made from changed under it.
 const ATTEMPTS_MAX: usize = 5;
 
-/// Closes a month.
+/// Contradictions that a refusal names.
+const SHOWN_MAX: usize = 3;
+
+/// Closes a month in which lists and inventory do not contradict each other.
 ///
 /// # Errors
-/// [`AppError::Refused`] where the month is not over, holds nothing, holds what has no price, or another closer took
-/// over; the database's. Nothing is changed then.
+/// As [`close_accepting`].
 pub fn close(
     db: &mut Db,
     calendar: &BillingCalendar,
@@ -42,6 +47,26 @@ pub fn close(
     actor: &str,
     clock: impl Fn() -> Instant,
 ) -> Result<Closed, AppError> {
+    close_accepting(db, calendar, month, None, actor, clock)
+}
+
+/// Closes a month; with a reason also one in which more was held than exists.
+///
+/// # Errors
+/// [`AppError::Refused`] where the month is not over, holds nothing, holds what has no price, contradicts the inventory
+/// and no reason is given, or another closer took over; the database's. Nothing is changed then.
+pub fn close_accepting(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    month: Month,
+    reason: Option<&str>,
+    actor: &str,
+    clock: impl Fn() -> Instant,
+) -> Result<Closed, AppError> {
+    if let Some(reason) = reason {
+        let said = if reason.trim().is_empty() { Err("say why".to_owned()) } else { checked_fact(reason) };
+        said.map_err(|message| AppError::Refused(format!("the reason for accepting contradictions: {message}")))?;
+    }
     let period = calendar.period(month);
     if clock() < period.interval.end() {
         return Err(AppError::Refused(format!("{month} is not over: it ends at {}", period.interval.end())));
@@ -67,9 +92,14 @@ pub fn close(
             )));
         }
         refuse_adjusting_open_months(&priced)?;
+        let checked = match contradictions(db, calendar, &period, reason, clock()) {
+            Err(AppError::Changed(_)) => continue,
+            checked => checked?,
+        };
         let views = drafts(&priced, &books)?;
         let Some(closing_id) = stage(db, &priced, &books, actor, clock())? else { continue };
-        match db.transaction(|db| seal(db, &priced, &books, closing_id, &views, actor, clock()))? {
+        let closer = Closer { actor, checked };
+        match db.transaction(|db| seal(db, &priced, &books, closing_id, &views, &closer, clock()))? {
             Sealed::Done => {
                 tracing::info!(%month, closing_id, statements = views.len(), charges = priced.charges.len(), "closed");
                 return Ok(Closed::Now);
@@ -125,6 +155,48 @@ fn unpriced_text(priced: &PricedPeriod, unpriced: &UnpricedUsage) -> Result<Stri
     ))
 }
 
+/// Who closes, and what the month was compared with.
+struct Closer<'a> {
+    actor: &'a str,
+    checked: Checked,
+}
+
+/// The version of the inventory, and the contradictions to it that were accepted, in words.
+struct Checked {
+    inventory: i32,
+    accepted: Option<String>,
+}
+
+/// Where more was held than the inventory has, the close waits, unless a reason is given; then what was accepted.
+fn contradictions(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    period: &Period,
+    reason: Option<&str>,
+    now: Instant,
+) -> Result<Checked, AppError> {
+    // The version first: an inventory that is applied after it makes the seal begin again.
+    let inventory = catalogue::current(db, CatalogueKind::Inventory)?.version;
+    let checked = |accepted| Checked { inventory, accepted };
+    if inventory::in_force(db)?.node_count() == 0 {
+        return Ok(checked(None));
+    }
+    let report = capacity(db, calendar, period.interval, now)?;
+    let (count, month) = (report.contradiction_count, period.month);
+    match reason {
+        _ if count == 0 => Ok(checked(None)),
+        Some(reason) => Ok(checked(Some(format!("{count} contradictions accepted: {reason}")))),
+        None => {
+            let first: Vec<String> =
+                report.contradictions.iter().take(SHOWN_MAX).map(|found| format!("  {found}")).collect();
+            Err(AppError::Refused(format!(
+                "{month} cannot be closed: {count} contradictions between lists and inventory, first:\n{}\nLook with `gpuledger capacity --period {month}`. Then correct the inventory and apply it, or the list and import it; or close with --accept-contradictions \"REASON\"",
+                first.join("\n")
+            )))
+        }
+    }
+}
+
 /// Stages the charges; `None` if the month was closed meanwhile.
 fn stage(db: &mut Db, priced: &PricedPeriod, books: &Books, actor: &str, at: Instant) -> Result<Option<i64>, AppError> {
     let [teams, prices, rules] = books.versions;
@@ -169,7 +241,7 @@ fn seal(
     books: &Books,
     closing_id: i64,
     views: &[StatementView],
-    actor: &str,
+    closer: &Closer<'_>,
     at: Instant,
 ) -> Result<Sealed, AppError> {
     let period = &priced.period;
@@ -182,6 +254,7 @@ fn seal(
     if state.usage_version != priced.usage_version
         || !usage::marks(db, Some(period.interval))?.is_empty()
         || catalogue::versions(db)? != books.versions
+        || catalogue::current(db, CatalogueKind::Inventory)?.version != closer.checked.inventory
     {
         return Ok(Sealed::Stale);
     }
@@ -197,7 +270,13 @@ fn seal(
     closing::seal(db, period, closing_id, at, count, exact, charged)?;
     let after = format!("closing {closing_id}: {} statements, {count} charges, {exact} credits", views.len());
     let object = period.month.to_string();
-    audit::append(db, &audit::Change { at, actor, action: "close", object: &object, before: "open", after: &after })?;
+    let (actor, object) = (closer.actor, object.as_str());
+    audit::append(db, &audit::Change { at, actor, action: "close", object, before: "open", after: &after })?;
+    if let Some(accepted) = &closer.checked.accepted {
+        let after = format!("closing {closing_id}: {accepted}");
+        let action = "close --accept-contradictions";
+        audit::append(db, &audit::Change { at, actor, action, object, before: "", after: &after })?;
+    }
     Ok(Sealed::Done)
 }
 

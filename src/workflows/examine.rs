@@ -5,8 +5,9 @@ use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::time::Instant;
 
 use super::books::Books;
-use super::migrate;
+use super::capacity::contradiction_count;
 use super::price_period::price_period;
+use super::{inventory, migrate};
 use crate::error::AppError;
 
 /// How a finding weighs.
@@ -51,8 +52,10 @@ pub fn examine(database: &Database, calendar: &BillingCalendar, now: Instant) ->
     )];
     findings.push(protection(&mut db)?);
     let catalogues = catalogues(&mut db, calendar)?;
-    let readable = catalogues.weight != Weight::Fault;
+    let inventory = inventory_in_force(&mut db)?;
+    let readable = [Some(&catalogues), inventory.as_ref()].iter().flatten().all(|found| found.weight != Weight::Fault);
     findings.push(catalogues);
+    findings.extend(inventory);
     findings.push(orphans(&mut db)?);
     findings.push(waiting(&mut db)?);
     if readable {
@@ -108,6 +111,17 @@ fn catalogues(db: &mut Db, calendar: &BillingCalendar) -> Result<Finding, AppErr
     })
 }
 
+/// Nothing is said where no inventory was applied: not everybody needs one.
+fn inventory_in_force(db: &mut Db) -> Result<Option<Finding>, AppError> {
+    let subject = "inventory";
+    Ok(match inventory::in_force(db) {
+        Err(AppError::Database(error)) => return Err(error.into()),
+        Err(error) => Some(finding(subject, Weight::Fault, error.to_string())),
+        Ok(inventory) if inventory.is_empty() => None,
+        Ok(inventory) => Some(finding(subject, Weight::Good, format!("{} nodes", inventory.node_count()))),
+    })
+}
+
 fn orphans(db: &mut Db) -> Result<Finding, AppError> {
     let orphans = check::orphans(db)?;
     let texts: Vec<String> = orphans.iter().map(|(what, count)| format!("{count} {what}")).collect();
@@ -141,6 +155,13 @@ fn open_months(db: &mut Db, calendar: &BillingCalendar, now: Instant) -> Result<
             continue;
         }
         let over = now >= state.period.interval.end();
+        let contradictions = contradiction_count(db, calendar, state.period.interval, now)?;
+        if contradictions > 0 {
+            let weight = if over { Weight::Fault } else { Weight::Warning };
+            let text =
+                format!("{month}: {contradictions} contradictions; look with `gpuledger capacity --period {month}`");
+            findings.push(finding("capacity", weight, text));
+        }
         let unassigned = priced.charges.iter().filter(|charge| charge.payer.team.0 == 0).count();
         findings.push(if !priced.unpriced.is_empty() {
             let skus: Vec<String> = priced.unpriced.iter().map(|unpriced| unpriced.sku.code.to_string()).collect();
@@ -166,7 +187,7 @@ fn open_months(db: &mut Db, calendar: &BillingCalendar, now: Instant) -> Result<
                 format!(
                     "{month}: {} charges, all priced and assigned{}",
                     priced.charges.len(),
-                    if over { "; it can be closed" } else { "" }
+                    if over && contradictions == 0 { "; it can be closed" } else { "" }
                 ),
             )
         });

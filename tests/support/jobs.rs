@@ -1,6 +1,6 @@
 //! Importing, applying and closing without a process, for tests that do it often.
 
-use gpuledger::files::{SourceText, mapping, prices, rules, teams};
+use gpuledger::files::{SourceText, inventory, mapping, prices, rules, teams};
 use gpuledger::import::InputFile;
 use gpuledger::import::job_record::RefusedLine;
 use gpuledger::workflows::apply_catalogue::{Applied, Wanted, apply};
@@ -58,6 +58,7 @@ pub fn apply_text(db: &mut Db, calendar: &BillingCalendar, kind: CatalogueKind, 
             CatalogueKind::Teams => books.teams = teams::parse(&source, calendar)?,
             CatalogueKind::Prices => books.prices = prices::parse(&source, calendar, prices::Checks::All)?,
             CatalogueKind::Rules => books.rules = rules::parse(&source, calendar)?,
+            CatalogueKind::Inventory => drop(inventory::parse(&source, calendar)?),
         }
         Ok(body.to_owned())
     };

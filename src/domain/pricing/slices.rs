@@ -100,6 +100,12 @@ impl Sku {
     pub fn is_full(&self) -> bool {
         self.profile() == "full"
     }
+
+    /// Which part of its GPU it is; `None` for a slice that nothing describes.
+    #[must_use]
+    pub fn known_slices(&self) -> Option<SkuSlices> {
+        (self.is_full() || self.slices != SkuSlices::FULL).then_some(self.slices)
+    }
 }
 
 /// The weights of the units of one layout, in its order. Under [`Basis::Larger`] each is the larger of its parts,

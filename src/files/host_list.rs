@@ -7,7 +7,7 @@ const NODES_MAX: usize = 10_000;
 ///
 /// # Errors
 /// A sentence that says what is wrong.
-pub(super) fn expand(list: &str) -> Result<Vec<String>, String> {
+pub(crate) fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for item in items(list)? {
         match item.split_once('[') {
