@@ -18,6 +18,7 @@ import time
 from datetime import datetime, timezone
 
 MARK = "GPULEDGER_SLURM_LAB"
+NODE_MARK = f"{MARK}_NODE"
 NAME = "gpulab"
 ACCOUNTS = [("physics", "root"), ("nlp", "root"), ("nlp-infer", "nlp")]
 MEMBERS = [("alice", "physics"), ("carol", "physics"), ("bob", "nlp"), ("carol", "nlp-infer")]
@@ -63,7 +64,8 @@ AccountingStorageEnforce=associations,limits
 JobRequeue=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-ReturnToService=2
+# A node that was taken down comes back when it is told to, not by itself.
+ReturnToService=1
 MinJobAge=300
 {nodes}
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=1-0 DefMemPerCPU=1000 PriorityTier=10 State=UP
@@ -153,12 +155,12 @@ class Cluster:
             raise RuntimeError(f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def start(self, *command, user=None):
+    def start(self, *command, user=None, extra=None):
         """Starts a program and leaves it running."""
         who = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
         with open(f"{self.folder}/output.log", "ab") as log:
             subprocess.Popen(
-                command, env=self.environment(), cwd="/tmp", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                command, env=self.environment() | (extra or {}), cwd="/tmp", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, **who,
             )
 
@@ -272,12 +274,21 @@ class Cluster:
     def start_nodes(self):
         self.start("slurmctld", "-D")
         for node, _ in NODES:
-            self.start("slurmd", "-D", "-N", node)
+            self.start_node(node)
         self.wait_for("the nodes", lambda: self.run("sinfo", "-h", "-N", "-o", "%T", check=False).split() == ["idle"] * 2 * len(NODES))
 
-    def processes(self):
+    def start_node(self, node):
+        self.start("slurmd", "-D", "-N", node, extra={NODE_MARK: f"{self.folder}/{node}"})
+
+    def lose_node(self, node):
+        """As when its power fails: nothing that ran there has time to say so."""
+        for process in self.processes(f"{NODE_MARK}={self.folder}/{node}"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def processes(self, mark=None):
         """The processes of this lab: those whose environment holds its mark."""
-        mark = f"{MARK}={self.folder}".encode()
+        mark = (mark or f"{MARK}={self.folder}").encode()
         found = []
         for path in glob.glob("/proc/[0-9]*/environ"):
             with contextlib.suppress(OSError), open(path, "rb") as file:
