@@ -64,7 +64,7 @@ class Jobs:
     def submit_plain(self):
         self.submit("alice", "physics", "whole-typed", 15, "--gres=gpu:h100:2", "--nodelist=gpu01")
         self.submit("bob", "nlp", "whole-untyped-request", 12, "--gres=gpu:2", "--nodelist=gpu02")
-        self.submit("carol", "nlp-infer", "slice", 14, f"--gres={MIG}:1", "--comment=proj=42|x")
+        self.submit("carol", "nlp-infer", "slice", 14, f"--gres={MIG}:1", "--comment=proj=42")
         self.submit("alice", "physics", "mixed-types", 7, f"--gres=gpu:h100:1,{MIG}:1", "--nodelist=gpu01")
         # A limit is whole minutes, and Slurm looks for those over it now and then.
         self.submit("alice", "physics", "over-time", 300, "--gres=gpu:1", "--nodelist=gpu03", "--time=1")
@@ -90,7 +90,8 @@ class Jobs:
     def submit_to_several_nodes(self):
         self.submit("alice", "physics", "two-nodes", 6, "--nodes=2", "--nodelist=gpu01,gpu02", "--gres=gpu:h100:1")
         self.submit("bob", "nlp", "gpus-anywhere", 6, "--gpus=h100:5", "--nodes=2")
-        self.submit("alice", "physics", "shrinks", 16, "--nodes=2", "--nodelist=gpu01,gpu02", "--gres=gpu:h100:1")
+        # Two of the nodes give a typed GPU, one gives one without type.
+        self.submit("alice", "physics", "shrinks", 14, "--nodes=3", "--gres=gpu:1")
         said = self.cluster.run(
             "sbatch", "--parsable", "--account=nlp", "--job-name=heterogeneous", "--output=/dev/null", "--time=5", "--mem=100",
             "--nodelist=gpu01", "--gres=gpu:h100:1", ":", "--mem=100", "--nodelist=gpu02", "--gres=gpu:h100:1",
@@ -99,10 +100,12 @@ class Jobs:
         self.ids["heterogeneous"] = said.strip()
 
     def submit_that_wait(self):
-        self.submit("bob", "nlp", "cancelled-waiting", 5, "--gres=gpu:h100:4", f"--dependency=afterok:{self.ids['over-time']}")
+        """Slurm's books know a job from when it may start. Only the first of these got so far."""
+        self.submit("bob", "nlp", "cancelled-waiting", 5, "--gres=gpu:h100:4", "--nodelist=gpu01")
+        self.submit("bob", "nlp", "cancelled-dependent", 5, "--gres=gpu:h100:1", f"--dependency=afterok:{self.ids['over-time']}")
         self.submit("bob", "nlp", "cancelled-held", 5, "--gres=gpu:h100:1", "--hold")
         self.submit("bob", "nlp", "cancelled-begin-later", 5, "--gres=gpu:h100:1", "--begin=now+2hours")
-        for name in ("cancelled-waiting", "cancelled-held", "cancelled-begin-later"):
+        for name in ("cancelled-waiting", "cancelled-dependent", "cancelled-held", "cancelled-begin-later"):
             self.cluster.run("scancel", self.ids[name], user="bob")
 
     def lose_a_node(self):
@@ -119,10 +122,11 @@ class Jobs:
         self.control("update", "nodename=gpu02", "state=resume")
 
     def shrink(self):
-        """A job gives back one of its two nodes while it runs."""
+        """A job gives back one of its three nodes while it runs, and then another."""
         self.wait_for("shrinks", "RUNNING")
-        time.sleep(2)
-        self.control("update", f"jobid={self.ids['shrinks']}", "numnodes=1")
+        for nodes in (2, 1):
+            time.sleep(3)
+            self.control("update", f"jobid={self.ids['shrinks']}", f"numnodes={nodes}")
 
     def preempt(self):
         """Two low jobs fill a node; a better one takes it. One of the low ones starts again, one ends there."""
