@@ -60,6 +60,8 @@ AccountingStoragePort={ports[1]}
 # What stands for a password here is the socket of munge.
 AccountingStoragePass={folder}/munge.sock
 AccountingStorageTRES={tres}
+# Without this the books keep no comment of a job.
+AccountingStoreFlags=job_comment
 AccountingStorageEnforce=associations,limits
 JobRequeue=1
 PreemptType=preempt/partition_prio

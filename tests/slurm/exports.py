@@ -33,6 +33,10 @@ class Exports:
         self.folder = folder
         self.hours = [crossed - timedelta(hours=1), crossed]
         os.makedirs(folder, exist_ok=True)
+        # Old exports must not pass for new ones.
+        for name in os.listdir(folder):
+            if name.startswith(("sacct", "sreport-")):
+                os.remove(f"{folder}/{name}")
 
     def write(self, name, text):
         text = text.replace(self.cluster.folder, "/lab")
