@@ -1,7 +1,8 @@
 """A whole Slurm in one temporary folder, on one machine, under a clock that is not the machine's.
 
-Programs are Debian's own. All of them get their settings from the folder, so that nothing of the machine's configuration is
-read or changed. Each process carries a mark in its environment; stopping ends those that carry it, and nothing else.
+Programs are Debian's own. All of them get their settings from the folder, so that nothing of the machine's
+configuration is read or changed. Each process carries a mark in its environment; stopping ends those that carry it, and
+nothing else.
 """
 
 import contextlib
@@ -105,6 +106,11 @@ def free_ports(count):
         return [holder.getsockname()[1] for holder in holders]
 
 
+def as_user(user):
+    """What makes a program run as this user; as root if there is none."""
+    return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
+
+
 class Cluster:
     def __init__(self, begins):
         """`begins` is what the lab's clock shows at the start, in UTC."""
@@ -148,10 +154,15 @@ class Cluster:
 
     def run(self, *command, user=None, check=True):
         """Runs a program to its end and gives its standard output."""
-        who = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
         done = subprocess.run(
-            command, env=self.environment(), cwd="/tmp", text=True, capture_output=True, stdin=subprocess.DEVNULL,
-            timeout=120, **who,
+            command,
+            env=self.environment(),
+            cwd="/tmp",
+            text=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            **as_user(user),
         )
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
@@ -159,11 +170,17 @@ class Cluster:
 
     def start(self, *command, user=None, extra=None):
         """Starts a program and leaves it running."""
-        who = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
+        environment = self.environment() | (extra or {})
         with open(f"{self.folder}/output.log", "ab") as log:
             subprocess.Popen(
-                command, env=self.environment() | (extra or {}), cwd="/tmp", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, **who,
+                command,
+                env=environment,
+                cwd="/tmp",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **as_user(user),
             )
 
     def wait_for(self, what, condition, limit_s=30):
@@ -206,7 +223,7 @@ class Cluster:
         folder = self.folder
         nodes, gres = [], ["AutoDetect=off"]
         for place, (node, kinds) in enumerate(NODES):
-            held = ",".join(":".join(["gpu", kind, str(count)] if kind else ["gpu", str(count)]) for kind, count in kinds)
+            held = ",".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in kinds)
             nodes.append(
                 f"NodeName={node} NodeAddr=127.0.0.1 NodeHostname={socket.gethostname()} Port={self.ports[2 + place]} "
                 f"CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=256000 Gres={held}"
@@ -219,11 +236,16 @@ class Cluster:
                 for number in range(first, first + count):
                     open(f"{folder}/dev/{node}/nvidia{number}", "w").close()
                 typed = f" Type={kind}" if kind else ""
-                gres.append(f"NodeName={node} Name=gpu{typed} File={folder}/dev/{node}/nvidia[{first}-{first + count - 1}]")
+                numbers = f"[{first}-{first + count - 1}]"
+                gres.append(f"NodeName={node} Name=gpu{typed} File={folder}/dev/{node}/nvidia{numbers}")
                 first += count
         os.makedirs(f"{folder}/state")
         values = {
-            "folder": folder, "name": NAME, "host": socket.gethostname(), "ports": self.ports, "tres": TRES,
+            "folder": folder,
+            "name": NAME,
+            "host": socket.gethostname(),
+            "ports": self.ports,
+            "tres": TRES,
             "nodes": "\n".join(nodes),
         }
         self.write("slurm.conf", SLURM_CONF.format(**values))
@@ -240,25 +262,41 @@ class Cluster:
     def start_database(self):
         data = f"{self.folder}/mariadb"
         self.run(
-            "mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db",
+            "mariadb-install-db",
+            "--no-defaults",
+            f"--datadir={data}",
+            "--user=root",
+            "--skip-test-db",
             "--auth-root-authentication-method=normal",
         )
         # No data here must outlive a power cut.
         self.start(
-            "mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={self.folder}/mariadb.sock", "--user=root",
-            f"--pid-file={self.folder}/mariadb.pid", f"--log-error={self.folder}/mariadb.log", "--skip-networking",
-            "--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=0", "--innodb-lock-wait-timeout=900",
+            "mariadbd",
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--socket={self.folder}/mariadb.sock",
+            "--user=root",
+            f"--pid-file={self.folder}/mariadb.pid",
+            f"--log-error={self.folder}/mariadb.log",
+            "--skip-networking",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-lock-wait-timeout=900",
         )
-        self.wait_for(
-            "MariaDB", lambda: self.answers("mariadb-admin", "--no-defaults", f"--socket={self.folder}/mariadb.sock", "ping")
-        )
+        ping = ("mariadb-admin", "--no-defaults", f"--socket={self.folder}/mariadb.sock", "ping")
+        self.wait_for("MariaDB", lambda: self.answers(*ping))
 
     def start_accounting(self):
         """munged and slurmdbd. slurmdbd adds up the hours that are over as soon as it starts."""
         folder = self.folder
         self.start(
-            "munged", "--foreground", f"--socket={folder}/munge.sock", f"--key-file={folder}/munge.key",
-            f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munge.seed",
+            "munged",
+            "--foreground",
+            f"--socket={folder}/munge.sock",
+            f"--key-file={folder}/munge.key",
+            f"--pid-file={folder}/munged.pid",
+            f"--log-file={folder}/munged.log",
+            f"--seed-file={folder}/munge.seed",
         )
         self.wait_for("munged", lambda: os.path.exists(f"{folder}/munge.sock"))
         self.start("slurmdbd", "-D")
@@ -277,7 +315,9 @@ class Cluster:
         self.start("slurmctld", "-D")
         for node, _ in NODES:
             self.start_node(node)
-        self.wait_for("the nodes", lambda: self.run("sinfo", "-h", "-N", "-o", "%T", check=False).split() == ["idle"] * 2 * len(NODES))
+        # Each node stands in two partitions.
+        idle = ["idle"] * 2 * len(NODES)
+        self.wait_for("the nodes", lambda: self.run("sinfo", "-h", "-N", "-o", "%T", check=False).split() == idle)
 
     def start_node(self, node):
         self.start("slurmd", "-D", "-N", node, extra={NODE_MARK: f"{self.folder}/{node}"})
@@ -300,6 +340,7 @@ class Cluster:
 
     def stop_programs(self, but=()):
         """Ends the lab's programs, politely first. `but` names those that go on."""
+
         def those():
             kept = []
             for process in self.processes():

@@ -1,4 +1,4 @@
-"""What people export from Slurm, written to a folder: the tools' own words, but for the name of the machine and the lab's folder."""
+"""What people export from Slurm, written to a folder: the tools' own words, but for the lab's folder."""
 
 import os
 import socket
@@ -7,8 +7,8 @@ from datetime import timedelta
 from cluster import NAME, TRES
 
 FIELDS = (
-    "JobID,JobIDRaw,Cluster,JobName,Account,User,UID,Partition,QOS,State,ExitCode,DerivedExitCode,Submit,Eligible,Start,End,"
-    "ElapsedRaw,Suspended,AllocTRES,ReqTRES,NNodes,NCPUS,NodeList,TimelimitRaw,Reason,Comment"
+    "JobID,JobIDRaw,Cluster,JobName,Account,User,UID,Partition,QOS,State,ExitCode,DerivedExitCode,Submit,Eligible,"
+    "Start,End,ElapsedRaw,Suspended,AllocTRES,ReqTRES,NNodes,NCPUS,NodeList,TimelimitRaw,Reason,Comment"
 )
 
 # File, options of sacct. 0x1f is a character that no name of a job may hold, so that this form cannot be misread.
@@ -22,7 +22,11 @@ FORMS = [
     ("sacct.json", ["--json", "-D"]),
 ]
 PROGRAMS = [
-    ("slurmctld", "-V"), ("slurmd", "-V"), ("slurmdbd", "-V"), ("sacct", "-V"), ("mariadbd", "--no-defaults", "--version"),
+    ("slurmctld", "-V"),
+    ("slurmd", "-V"),
+    ("slurmdbd", "-V"),
+    ("sacct", "-V"),
+    ("mariadbd", "--no-defaults", "--version"),
     ("munged", "--version"),
 ]
 
@@ -52,9 +56,20 @@ class Exports:
 
     def sreport(self, hour):
         return self.cluster.run(
-            "sreport", "-P", "-t", "seconds", "cluster", "AccountUtilizationByUser", "-T", TRES,
-            f"start={hour:%Y-%m-%dT%H:%M:%S}", f"end={hour + timedelta(hours=1):%Y-%m-%dT%H:%M:%S}",
+            "sreport",
+            "-P",
+            "-t",
+            "seconds",
+            "cluster",
+            "AccountUtilizationByUser",
+            "-T",
+            TRES,
+            f"start={hour:%Y-%m-%dT%H:%M:%S}",
+            f"end={hour + timedelta(hours=1):%Y-%m-%dT%H:%M:%S}",
         )
+
+    def has_sums(self):
+        return all("gres/gpu" in self.sreport(hour) for hour in self.hours)
 
     def while_running(self):
         """What a nightly export sees of jobs that have no end yet."""
@@ -70,7 +85,8 @@ class Exports:
         for hour in self.hours:
             self.write(f"sreport-{hour:%H}.txt", self.sreport(hour))
         begins, ends = self.window()
-        self.write("sacctmgr-event.txt", self.cluster.run("sacctmgr", "-P", "show", "event", f"start={begins}", f"end={ends}"))
+        events = self.cluster.run("sacctmgr", "-P", "show", "event", f"start={begins}", f"end={ends}")
+        self.write("sacctmgr-event.txt", events)
         self.write("versions.txt", self.versions())
         for name in ("slurm.conf", "gres.conf"):
             with open(f"{self.cluster.folder}/{name}", encoding="utf-8") as file:

@@ -1,5 +1,6 @@
-"""Jobs of every kind that Slurm's books tell in their own way. Each is short; together they fill the minutes before a full hour.
+"""Jobs of every kind that Slurm's books tell in their own way. Each is short.
 
+Together they fill the minutes before a full hour, and some run over it.
 Names of jobs say what they are for, since the names are what one sees in the exports.
 """
 
@@ -20,8 +21,16 @@ class Jobs:
         """Hands in a job that sleeps, or runs `script`; remembers its number by its name."""
         script = script or f"sleep {seconds}"
         said = self.cluster.run(
-            "sbatch", "--parsable", f"--account={account}", f"--job-name={name}", "--output=/dev/null", "--time=5",
-            "--mem=100", *options, f"--wrap={script}", user=user,
+            "sbatch",
+            "--parsable",
+            f"--account={account}",
+            f"--job-name={name}",
+            "--output=/dev/null",
+            "--time=5",
+            "--mem=100",
+            *options,
+            f"--wrap={script}",
+            user=user,
         )
         self.ids[name] = said.strip().split(";")[0]
 
@@ -76,14 +85,26 @@ class Jobs:
         self.submit("bob", "nlp", "in-a-moment", 0, "--gres=gpu:h100:1", script="true")
         self.submit("alice", "physics", "premium", 6, f"--gres={MIG}:1", "--qos=premium")
         self.submit(
-            "bob", "nlp", "steps", 0, "--gres=gpu:h100:1", "--ntasks=2",
+            "bob",
+            "nlp",
+            "steps",
+            0,
+            "--gres=gpu:h100:1",
+            "--ntasks=2",
             script="srun --ntasks=1 sleep 2; srun --ntasks=1 false; srun sleep 2",
         )
         self.submit("carol", "nlp-infer", "gpus-per-task", 6, "--ntasks=2", "--gpus-per-task=h100:1")
         self.submit("alice", "physics", "exclusive", 5, "--exclusive", "--gres=gpu:h100:1", "--nodelist=gpu02")
         # Not a batch job: the command itself is the first step.
         self.cluster.start(
-            "srun", "--account=nlp-infer", "--job-name=interactive", f"--gres={MIG}:1", "--mem=100", "--time=5", "sleep", "6",
+            "srun",
+            "--account=nlp-infer",
+            "--job-name=interactive",
+            f"--gres={MIG}:1",
+            "--mem=100",
+            "--time=5",
+            "sleep",
+            "6",
             user="carol",
         )
 
@@ -93,16 +114,30 @@ class Jobs:
         # Two of the nodes give a typed GPU, one gives one without type.
         self.submit("alice", "physics", "shrinks", 14, "--nodes=3", "--gres=gpu:1")
         said = self.cluster.run(
-            "sbatch", "--parsable", "--account=nlp", "--job-name=heterogeneous", "--output=/dev/null", "--time=5", "--mem=100",
-            "--nodelist=gpu01", "--gres=gpu:h100:1", ":", "--mem=100", "--nodelist=gpu02", "--gres=gpu:h100:1",
-            "--wrap=sleep 6", user="bob",
+            "sbatch",
+            "--parsable",
+            "--account=nlp",
+            "--job-name=heterogeneous",
+            "--output=/dev/null",
+            "--time=5",
+            "--mem=100",
+            "--nodelist=gpu01",
+            "--gres=gpu:h100:1",
+            ":",
+            "--mem=100",
+            "--nodelist=gpu02",
+            "--gres=gpu:h100:1",
+            "--wrap=sleep 6",
+            user="bob",
         )
         self.ids["heterogeneous"] = said.strip()
 
     def submit_that_wait(self):
         """Slurm's books know a job from when it may start. Only the first of these got so far."""
         self.submit("bob", "nlp", "cancelled-waiting", 5, "--gres=gpu:h100:4", "--nodelist=gpu01")
-        self.submit("bob", "nlp", "cancelled-dependent", 5, "--gres=gpu:h100:1", f"--dependency=afterok:{self.ids['over-time']}")
+        self.submit(
+            "bob", "nlp", "cancelled-dependent", 5, "--gres=gpu:h100:1", f"--dependency=afterok:{self.ids['over-time']}"
+        )
         self.submit("bob", "nlp", "cancelled-held", 5, "--gres=gpu:h100:1", "--hold")
         self.submit("bob", "nlp", "cancelled-begin-later", 5, "--gres=gpu:h100:1", "--begin=now+2hours")
         for name in ("cancelled-waiting", "cancelled-dependent", "cancelled-held", "cancelled-begin-later"):
@@ -131,7 +166,16 @@ class Jobs:
     def preempt(self):
         """Two low jobs fill a node; a better one takes it. One of the low ones starts again, one ends there."""
         self.submit("bob", "nlp", "preempted", 8, "--partition=low", "--gres=gpu:h100:2", "--nodelist=gpu01")
-        self.submit("bob", "nlp", "preempted-for-good", 200, "--partition=low", "--no-requeue", "--gres=gpu:h100:2", "--nodelist=gpu01")
+        self.submit(
+            "bob",
+            "nlp",
+            "preempted-for-good",
+            200,
+            "--partition=low",
+            "--no-requeue",
+            "--gres=gpu:h100:2",
+            "--nodelist=gpu01",
+        )
         self.wait_for("preempted", "RUNNING")
         self.wait_for("preempted-for-good", "RUNNING")
         time.sleep(3)
