@@ -89,36 +89,6 @@ pub fn statement(
             "figures": figures(&line.sums)?,
         }))
     });
-    let experiments = details.experiments.iter().map(|row| {
-        Ok(json!({
-            "experiment": row.name,
-            "jobs": row.jobs,
-            "gpu_seconds_exact": six(seconds(row.gpu_us)?)?,
-            "credits": row.amount.to_string(),
-            "currency_amount": row.currency_amount.map(|printed| printed.to_string()),
-        }))
-    });
-    let ends = details.ends.iter().map(|row| {
-        Ok(json!({
-            "end_cause": row.cause.map(|cause| cause.as_str()),
-            "paid_by": row.paid_by.as_str(),
-            "jobs": row.jobs,
-            "gpu_seconds_exact": six(seconds(row.gpu_us)?)?,
-            "credits": row.amount.to_string(),
-            "currency_amount": row.currency_amount.map(|printed| printed.to_string()),
-        }))
-    });
-    let suspended = details.suspended.iter().map(|row| {
-        let held_seconds = six(seconds(Fraction::whole(row.instance_us))?)?;
-        Ok(json!({"cluster": row.cluster, "charge": row.charged.as_str(), "held_seconds": held_seconds}))
-    });
-    let change = match &details.change {
-        ChangeFromLastMonth::Drivers(change) => json!({
-            "from": change.from.to_string(), "gpu_hours": change.hours.to_string(), "mix": change.mix.to_string(),
-            "rates": change.rates.to_string(), "taken_over": change.taken_over.to_string(), "to": change.to.to_string(),
-        }),
-        ChangeFromLastMonth::NoChargesThen | ChangeFromLastMonth::NotClosed => Value::Null,
-    };
     Ok(pretty(&json!({
         "number": head.number,
         "version": head.version,
@@ -135,12 +105,57 @@ pub fn statement(
         "rules_version": details.inputs.rules,
         "total": figures(&head.sums)?,
         "lines": lines.collect::<Result<Vec<_>, AppError>>()?,
-        "experiments": experiments.collect::<Result<Vec<_>, AppError>>()?,
-        "ends": ends.collect::<Result<Vec<_>, AppError>>()?,
-        "suspended": suspended.collect::<Result<Vec<_>, AppError>>()?,
-        "change": change,
+        "experiments": experiments(details)?,
+        "ends": ends(details)?,
+        "suspended": suspended(details)?,
+        "change": change(&details.change),
         "unpriced_gpu_seconds": six(unpriced_seconds(view)?)?,
     })))
+}
+
+fn experiments(details: &StatementDetails) -> Result<Vec<Value>, AppError> {
+    let rows = details.experiments.iter().map(|row| {
+        Ok(json!({
+            "experiment": row.name,
+            "jobs": row.jobs,
+            "gpu_seconds_exact": six(seconds(row.gpu_us)?)?,
+            "credits": row.amount.to_string(),
+            "currency_amount": row.currency_amount.map(|printed| printed.to_string()),
+        }))
+    });
+    rows.collect()
+}
+
+fn ends(details: &StatementDetails) -> Result<Vec<Value>, AppError> {
+    let rows = details.ends.iter().map(|row| {
+        Ok(json!({
+            "end_cause": row.cause.map(|cause| cause.as_str()),
+            "paid_by": row.paid_by.as_str(),
+            "jobs": row.jobs,
+            "gpu_seconds_exact": six(seconds(row.gpu_us)?)?,
+            "credits": row.amount.to_string(),
+            "currency_amount": row.currency_amount.map(|printed| printed.to_string()),
+        }))
+    });
+    rows.collect()
+}
+
+fn suspended(details: &StatementDetails) -> Result<Vec<Value>, AppError> {
+    let rows = details.suspended.iter().map(|row| {
+        let held_seconds = six(seconds(Fraction::whole(row.instance_us))?)?;
+        Ok(json!({"cluster": row.cluster, "charge": row.charged.as_str(), "held_seconds": held_seconds}))
+    });
+    rows.collect()
+}
+
+fn change(change: &ChangeFromLastMonth) -> Value {
+    match change {
+        ChangeFromLastMonth::Drivers(change) => json!({
+            "from": change.from.to_string(), "gpu_hours": change.hours.to_string(), "mix": change.mix.to_string(),
+            "rates": change.rates.to_string(), "taken_over": change.taken_over.to_string(), "to": change.to.to_string(),
+        }),
+        ChangeFromLastMonth::NoChargesThen | ChangeFromLastMonth::NotClosed => Value::Null,
+    }
 }
 
 fn figures(sums: &gpuledger_db::statement::StoredSums) -> Result<Value, AppError> {

@@ -110,6 +110,7 @@ impl SacctList {
             has_elapsed: true,
             has_nodes: true,
             has_state: true,
+            has_submit: true,
             local_times: self.zone.as_ref().is_some_and(|(name, _)| name != "UTC"),
             ..Survey::default()
         };
@@ -124,6 +125,7 @@ impl SacctList {
                 survey.has_elapsed = layout.has(Field::Elapsed) || layout.has(Field::ElapsedRaw);
                 survey.has_nodes = layout.has(Field::NodeList);
                 survey.has_state = layout.has(Field::State);
+                survey.has_submit = layout.has(Field::Submit);
                 survey.delimiter_in_names = !layout.delimiter.contains(char::is_control);
                 let mut bytes = bytes;
                 for _ in 0..*heading_lines {

@@ -54,10 +54,11 @@ impl Life {
         let word = state.split([' ', '+', ',']).next().unwrap_or_default();
         Some(match word.to_ascii_uppercase().as_str() {
             "PENDING" | "PD" | "REQUEUE_HOLD" | "REQUEUE_FED" | "SPECIAL_EXIT" | "RESV_DEL_HOLD" => Life::Waits,
-            "RUNNING" | "R" | "SUSPENDED" | "S" | "CONFIGURING" | "COMPLETING" | "STOPPED" | "RESIZING"
-            | "SIGNALING" | "STAGE_OUT" => Life::Runs,
+            "RUNNING" | "R" | "SUSPENDED" | "S" | "CONFIGURING" | "COMPLETING" | "STOPPED" | "SIGNALING"
+            | "STAGE_OUT" => Life::Runs,
             "COMPLETED" | "CD" | "FAILED" | "CANCELLED" | "TIMEOUT" | "NODE_FAIL" | "PREEMPTED" | "BOOT_FAIL"
-            | "DEADLINE" | "OUT_OF_MEMORY" | "REQUEUED" | "REVOKED" | "LAUNCH_FAILED" | "RECONFIG_FAIL"
+            // A job that changes its size ends as one of the old size, and goes on as one of the new.
+            | "RESIZING" | "DEADLINE" | "OUT_OF_MEMORY" | "REQUEUED" | "REVOKED" | "LAUNCH_FAILED" | "RECONFIG_FAIL"
             | "POWER_UP_NODE" | "UPDATE_DB" => Life::Ended,
             _ => return None,
         })
@@ -193,6 +194,9 @@ impl RecordReader {
     }
 
     /// When the job held its GPUs. A start or end that local clocks showed twice is the one that `Elapsed` fits.
+    ///
+    /// A job that changed its size has a record for each size. All have the first one's `Start`, and each was submitted
+    /// when its size began; `Elapsed` counts from `Start` all the same.
     fn held(&mut self, cells: &Cells<'_>, life: Option<Life>, lengths: &Lengths) -> Result<Held, Wrong> {
         let mut read = |field: Field| self.clock.read(cell(cells, field)).map_err(|reason| (field, reason));
         if life == Some(Life::Waits) {
@@ -203,6 +207,8 @@ impl RecordReader {
         let Some(first) = starts.first().copied() else { return Ok(Held::Never(None)) };
         let end = if life == Some(Life::Runs) { Told::Nothing } else { read(Field::End)? };
         let ends = end.candidates();
+        let submit = self.clock.read(cell(cells, Field::Submit)).unwrap_or(Told::Nothing);
+        let begin = |start: Instant| if let Told::At(submit) = submit { start.max(submit) } else { start };
         let length = lengths.elapsed.map(|elapsed| elapsed.saturating_add(lengths.suspended.unwrap_or(0)));
         if ends.is_empty() {
             let (Told::At(start), length) = (start, length) else {
@@ -210,6 +216,7 @@ impl RecordReader {
             };
             let until = length.filter(|length| *length > 0).and_then(|length| start.plus_micros(length));
             // A list without the column End tells the end by the length.
+            let start = begin(start);
             return Ok(match (life, until.and_then(|until| Interval::new(start, until))) {
                 (Some(Life::Ended), Some(interval)) if !self.survey.has_end => Held::Ended(interval),
                 _ => Held::Running { start, until },
@@ -234,7 +241,8 @@ impl RecordReader {
         }
         let Some(interval) = Interval::new(start, end) else { return Ok(Held::Never(Some(first))) };
         self.weigh_length(interval, lengths)?;
-        Ok(Held::Ended(interval))
+        self.survey.resized += u64::from(begin(start) != start);
+        Ok(Interval::new(begin(start), end).map_or(Held::Never(Some(begin(start))), Held::Ended))
     }
 
     /// Compares start and end with the length that is told beside them. Local times in a wrong zone differ by a whole

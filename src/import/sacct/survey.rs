@@ -62,11 +62,14 @@ pub(super) struct Survey {
     pub(super) lengths_differ: u64,
     pub(super) gpus_missing: u64,
     pub(super) mended: u64,
+    /// Records of a job that changed its size.
+    pub(super) resized: u64,
+    pub(super) has_submit: bool,
     pub(super) refused: u64,
     /// Jobs that were requeued: told twice, or told once although they must have run before.
     pub(super) told_twice: u64,
     pub(super) told_once: Vec<String>,
-    pub(super) last_ids: BTreeMap<String, ()>,
+    pub(super) last_ids: BTreeMap<String, String>,
     /// How many jobs begin or end at an instant.
     pub(super) starts: BTreeMap<Instant, u64>,
     pub(super) ends: BTreeMap<Instant, u64>,
@@ -96,9 +99,12 @@ impl Survey {
     /// last is there, and betrays itself by its count of restarts, or by the two minutes for which a requeued job waits.
     fn note_requeue(&mut self, cells: &Cells<'_>, id: &str, life: Option<Life>) {
         let cell = |field: Field| cells.get(field.index()).copied().unwrap_or_default();
-        if self.last_ids.contains_key(id) {
-            self.told_twice += 1;
-            self.told_once.retain(|known| known != id);
+        if let Some(start) = self.last_ids.get(id) {
+            // Records of a job that changed its size begin alike: they are one run.
+            if start != cell(Field::Start) {
+                self.told_twice += 1;
+                self.told_once.retain(|known| known != id);
+            }
             return;
         }
         let restarts = cell(Field::Restarts).parse::<u32>().unwrap_or(0);
@@ -110,7 +116,7 @@ impl Survey {
         if self.last_ids.len() >= EDGES_MAX {
             self.last_ids.pop_first();
         }
-        self.last_ids.insert(id.to_owned(), ());
+        self.last_ids.insert(id.to_owned(), cell(Field::Start).to_owned());
     }
 
     /// Everything found, what is well too, in a fixed order.
@@ -159,7 +165,7 @@ impl Survey {
                 "requeued jobs",
                 Cost::Fault,
                 format!(
-                    "job {} was requeued, but only its last run is in the list: what it held before is lost. Export with -D (--duplicates)",
+                    "job {} seems to have been requeued, but only its last run is in the list: what it held before is lost. Export with -D (--duplicates)",
                     self.told_once.join(", ")
                 ),
             );
@@ -179,6 +185,16 @@ impl Survey {
         }
         if !self.has_raw_ids {
             tell("job ids", Cost::Warning, "the field JobIDRaw is missing: tasks of arrays are known by their listed id alone, and lists with and without it cannot be mixed".into());
+        }
+        if self.resized > 0 {
+            tell(
+                "resized jobs",
+                Cost::Good,
+                format!("{} records begin later than their Start, since the job changed its size", self.resized),
+            );
+        }
+        if !self.has_submit {
+            tell("resized jobs", Cost::Warning, "the field Submit is missing: of a job that changed its size, nothing tells when each size began, and its records would overlap".into());
         }
         if self.running > 0 {
             tell(
