@@ -19,6 +19,7 @@ mod frozen;
 mod import_lists;
 mod philly;
 mod properties;
+mod sacct_lists;
 mod scenarios;
 mod schema;
 mod tidy;

@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod jobs;
+pub mod sacct;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -445,12 +445,13 @@ def main():
     for name, path, form, options in work:
         records, wrong, about = READERS[form](unpacked(path), options)
         result[name] = counted(form, options, records, wrong, about)
-        if name.startswith("slurm/sarc/"):
+        if name.startswith("shared:slurm/sarc/"):
             sarc += [{**record, "line": len(sarc) + place} for place, record in enumerate(records)]
     # The same jobs are told again by later exports: together they must not count twice.
-    together = counted("accounting", {}, sarc, [], {"lines": len(sarc), "missing": []})
-    assert not overlaps(sarc), overlaps(sarc)
-    result["slurm/sarc/*.json together"] = together
+    if sarc:
+        assert not overlaps(sarc), overlaps(sarc)
+        together = counted("accounting", {}, sarc, [], {"lines": len(sarc), "missing": []})
+        result["shared:slurm/sarc/*.json together"] = together
     text = json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     # Short lists on one line each, so that a difference can be read.
     text = re.sub(r"\[\n\s+([^\[\]{}]*?)\n\s+\]", lambda m: "[" + re.sub(r"\s*\n\s*", " ", m.group(1)) + "]", text)

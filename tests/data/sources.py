@@ -57,8 +57,6 @@ HERE = [
     ("slurm/sonar/sacctd-output.txt", "sonar", {"loses": "Cluster; Suspended where it is 0"}),
     ("slurm/sonar/sacct_resource.txt", "table", {"heading": SONAR, "loses": "Cluster"}),
     ("slurm/sonar/scontrol_resource1.txt", "scontrol", {"loses": "Cluster; " + CONTROLLER}),
-    ("slurm/clockwork/sacct_1.json", "accounting",
-     {"note": "job 10 is NODE_FAIL with an end of 0 and 20,615 s elapsed; without an end it counts as running"}),
     ("slurm/telegraf/jobs.json", "controller", {"loses": CONTROLLER}),
     ("slurm/rivos/squeue_out.json", "controller", {"loses": CONTROLLER}),
     ("slurm/shape/sacct_exclusive_req_vs_alloc.psv", "table", {"loses": "Cluster"}),
@@ -73,10 +71,6 @@ HERE = [
     ("traces/shape/genai-like.csv", "trace", GENAI),
     ("docs/examples/philly/philly.csv.gz", "trace", PHILLY),
 ]
-HERE += [(f"slurm/sarc/{name}.json", "accounting", {}) for name in (
-    "fromage_1706227200", "fromage_1711411200", "fromage_1716595200", "mila_1706227200", "mila_1708819200",
-    "mila_1714003200", "mila_1716595200", "raisin_1714003200", "raisin_1716595200", "raisin_1721779200", "raisin_base_job",
-    "raisin_no_prometheus_1711411200", "raisin_no_prometheus_1716595200")]
 for version in ("24.05/0.0.41", "24.11/0.0.42", "25.05/0.0.43"):
     EARLY = {"note": "read just after the start"} if version != "24.05/0.0.41" else {
         "note": "state PENDING, though it has a start and a step, and no end: it counts as running"}
@@ -96,4 +90,10 @@ SHARED = [
     ("slurm/xdmod/pozidriv.log.gz", "table", {"heading": XDMOD}),
     ("traces/alibaba-dlrm-2025/disaggregated_DLRM_trace.csv.gz", "trace", DLRM),
     ("traces/alibaba-genai-2026/lora_request_trace.tar.gz", "trace", GENAI),
+    ("slurm/clockwork/sacct_1.json", "accounting",
+     {"note": "job 10 is NODE_FAIL with an end of 0 and 20,615 s elapsed; without an end it counts as running"}),
 ]
+SHARED += [(f"slurm/sarc/{name}.json", "accounting", {}) for name in (
+    "fromage_1706227200", "fromage_1711411200", "fromage_1716595200", "mila_1706227200", "mila_1708819200",
+    "mila_1714003200", "mila_1716595200", "raisin_1714003200", "raisin_1716595200", "raisin_1721779200", "raisin_base_job",
+    "raisin_no_prometheus_1711411200", "raisin_no_prometheus_1716595200")]

@@ -280,7 +280,10 @@ impl RecordReader {
     /// The GPUs that were allocated. What was asked for is none of them, but says where they are missing.
     fn gpus<'a>(&mut self, cells: &Cells<'a>, held: Held) -> Result<Vec<GpuCount<'a>>, Wrong> {
         let counts = tres::gpus(cell(cells, Field::AllocTres)).map_err(|reason| (Field::AllocTres, reason))?;
-        if !counts.is_empty() || matches!(held, Held::Never(_)) {
+        if matches!(held, Held::Never(_)) {
+            return Ok(Vec::new());
+        }
+        if !counts.is_empty() {
             return Ok(counts);
         }
         let asked = tres::gpus(cell(cells, Field::ReqTres)).unwrap_or_default();

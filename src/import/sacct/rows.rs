@@ -53,8 +53,14 @@ impl Layout {
     /// A sentence that says which column lacks.
     pub(super) fn new(delimiter: &str, names: Vec<String>, trailing: bool) -> Result<Layout, String> {
         let mut places = [None; FIELDS];
+        // Of squeue's two ids, JobID is the raw one.
+        let raw_beside = names.iter().any(|name| name.eq_ignore_ascii_case("JobArrayID"));
+        let field = |name: &str| match Field::parse(name) {
+            Some(Field::JobId) if raw_beside && name.eq_ignore_ascii_case("JobID") => Some(Field::JobIdRaw),
+            field => field,
+        };
         for (index, name) in names.iter().enumerate() {
-            let place = Field::parse(name).and_then(|field| places.get_mut(field.index()));
+            let place = field(name).and_then(|field| places.get_mut(field.index()));
             // Of two columns of one field the first counts; sacct gives both the same.
             if let Some(place @ None) = place {
                 *place = Some(index);
