@@ -1,7 +1,7 @@
 //! Real lists of Slurm's accounting, each imported and compared with what `tests/data/expected.py` counted apart.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use gpuledger::import::InputFile;
 use gpuledger::import::job_record::{Held, JobList};
@@ -104,7 +104,7 @@ fn sum(a: &BTreeMap<String, i64>, b: &BTreeMap<String, i64>) -> BTreeMap<String,
 }
 
 /// Imports one list and compares; what differs, in words.
-fn compare(name: &str, path: &PathBuf, entry: &Value) -> Vec<String> {
+fn compare(name: &str, path: &Path, entry: &Value) -> Vec<String> {
     let missing: Vec<&str> = entry["missing"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let file = InputFile::open(path.to_str().unwrap()).unwrap();
     let has_cluster = !missing.contains(&"Cluster");

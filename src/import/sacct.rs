@@ -59,7 +59,7 @@ enum Form {
     Named,
     /// Lines of columns, below so many lines of heading.
     Text {
-        layout: Layout,
+        layout: Box<Layout>,
         heading_lines: u64,
     },
 }
@@ -135,7 +135,7 @@ impl SacctList {
                         .read_until(b'\n', &mut line)
                         .map_err(|error| AppError::file(&file.name, error))?;
                 }
-                Source::Text(Box::new(Rows::new(bytes, layout.clone(), *heading_lines)))
+                Source::Text(Box::new(Rows::new(bytes, layout.as_ref().clone(), *heading_lines)))
             }
         };
         let records = RecordReader {
@@ -218,7 +218,7 @@ fn form(head: &str, options: &SacctOptions) -> Result<Form, String> {
         let trailing = cells == fields.len() + 1 && first.ends_with(delimiter.as_str());
         let layout =
             Layout::new(&delimiter, fields.clone(), trailing).map_err(|message| format!("--fields: {message}"))?;
-        return Ok(Form::Text { layout, heading_lines: 0 });
+        return Ok(Form::Text { layout: Box::new(layout), heading_lines: 0 });
     }
     let delimiter = match &options.delimiter {
         Some(delimiter) => delimiter.clone(),
@@ -232,7 +232,7 @@ fn form(head: &str, options: &SacctOptions) -> Result<Form, String> {
         names.pop();
     }
     let layout = Layout::new(&delimiter, names, trailing)?;
-    Ok(Form::Text { layout, heading_lines: 1 })
+    Ok(Form::Text { layout: Box::new(layout), heading_lines: 1 })
 }
 
 /// What stands between the first two names of a heading, if it is one.

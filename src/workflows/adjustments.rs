@@ -3,6 +3,7 @@
 //! Usage is always charged. Where the platform pays, each charge of the attempt is taken back by an adjustment of the
 //! same amount, in the period in which the attempt ends, also where the time itself lies in an earlier one.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::allocation::{self, AttemptEnd};
@@ -54,13 +55,14 @@ impl TakenOver {
             while at < of.interval.start() {
                 let period = calendar.period_of(at);
                 at = period.interval.end();
-                if !found.earlier.contains_key(&period.month) {
-                    let closing = period::find(db, period.month)?.and_then(|state| state.closing);
-                    found.earlier.insert(period.month, EarlierPeriod { period, closing, attempts: Vec::new() });
-                }
-                if let Some(earlier) = found.earlier.get_mut(&period.month) {
-                    earlier.attempts.push((end.job, end.interval));
-                }
+                let earlier = match found.earlier.entry(period.month) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(vacant) => {
+                        let closing = period::find(db, period.month)?.and_then(|state| state.closing);
+                        vacant.insert(EarlierPeriod { period, closing, attempts: Vec::new() })
+                    }
+                };
+                earlier.attempts.push((end.job, end.interval));
             }
         }
         Ok(found)

@@ -156,7 +156,7 @@ fn note(wrong: &mut Diagnostics, file: &InputFile, refused: &RefusedLine) {
 /// Lines that were read and made ready.
 #[derive(Default)]
 struct Batch {
-    told: Vec<Box<Told>>,
+    told: Vec<Told>,
     refused: Vec<RefusedLine>,
     lines: i64,
     running: i64,
@@ -174,7 +174,7 @@ impl Batch {
 
     fn take(&mut self, prepared: Prepared) {
         match prepared {
-            Prepared::Told(told) => self.told.push(told),
+            Prepared::Told(told) => self.told.push(*told),
             Prepared::Running => self.running += 1,
             Prepared::NoGpuTime => self.without_gpu_time += 1,
             Prepared::Refused(line) => self.refused.push(line),

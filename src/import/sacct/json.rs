@@ -156,7 +156,7 @@ impl OwnedCells {
     pub(super) fn read(text: &[u8]) -> Result<OwnedCells, String> {
         let job: Value = serde_json::from_slice(text).map_err(|error| format!("it is no JSON: {error}"))?;
         let mut cells = OwnedCells::empty();
-        let id = number(&job["job_id"]).ok_or("it has no job_id")?;
+        let id = number(at(&job, "/job_id")).ok_or("it has no job_id")?;
         cells.set(Field::JobIdRaw, id.to_string());
         for (field, name) in [
             (Field::Cluster, "cluster"),
@@ -167,12 +167,13 @@ impl OwnedCells {
             (Field::NodeList, "nodes"),
             (Field::SubmitLine, "submit_line"),
         ] {
-            cells.set(field, string(&job[name]));
+            cells.set(field, string(named(&job, name)));
         }
-        cells.set(Field::Restarts, number(&job["restart_cnt"]).map_or_else(String::new, |count| count.to_string()));
-        if job["time"].is_object() {
+        cells
+            .set(Field::Restarts, number(at(&job, "/restart_cnt")).map_or_else(String::new, |count| count.to_string()));
+        if at(&job, "/time").is_object() {
             cells.accounting(&job, id)?;
-        } else if !job["start_time"].is_null() || !job["job_state"].is_null() {
+        } else if !at(&job, "/start_time").is_null() || !at(&job, "/job_state").is_null() {
             cells.controller(&job, id)?;
         } else {
             return Err("it is neither a job of the accounting nor one of the controller".into());
@@ -181,51 +182,51 @@ impl OwnedCells {
     }
 
     fn accounting(&mut self, job: &Value, id: i64) -> Result<(), String> {
-        let time = &job["time"];
+        let time = at(job, "/time");
         self.set(
             Field::User,
-            if job["user"].is_string() { string(&job["user"]) } else { string(&job["association"]["user"]) },
+            if at(job, "/user").is_string() { string(at(job, "/user")) } else { string(at(job, "/association/user")) },
         );
-        self.set(Field::State, states(&job["state"]["current"]));
+        self.set(Field::State, states(at(job, "/state/current")));
         for (field, name) in
             [(Field::Submit, "submission"), (Field::Eligible, "eligible"), (Field::Start, "start"), (Field::End, "end")]
         {
-            self.set(field, instant(&time[name]));
+            self.set(field, instant(named(time, name)));
         }
         self.set(
             Field::ElapsedRaw,
-            number(&time["elapsed"]).map_or_else(String::new, |seconds| seconds.max(0).to_string()),
+            number(at(time, "/elapsed")).map_or_else(String::new, |seconds| seconds.max(0).to_string()),
         );
-        let suspended = number(&time["suspended"]).unwrap_or(0).max(0);
+        let suspended = number(at(time, "/suspended")).unwrap_or(0).max(0);
         self.set(Field::Suspended, format!("{}:{:02}:{:02}", suspended / 3_600, suspended / 60 % 60, suspended % 60));
-        self.set(Field::AllocTres, resources(&job["tres"]["allocated"])?);
-        self.set(Field::ReqTres, resources(&job["tres"]["requested"])?);
+        self.set(Field::AllocTres, resources(at(job, "/tres/allocated"))?);
+        self.set(Field::ReqTres, resources(at(job, "/tres/requested"))?);
         self.listed(
             id,
-            &job["array"]["job_id"],
-            &job["array"]["task_id"],
-            &job["array"]["task"],
-            &job["het"]["job_id"],
-            &job["het"]["job_offset"],
+            at(job, "/array/job_id"),
+            at(job, "/array/task_id"),
+            at(job, "/array/task"),
+            at(job, "/het/job_id"),
+            at(job, "/het/job_offset"),
         );
         Ok(())
     }
 
     fn controller(&mut self, job: &Value, id: i64) -> Result<(), String> {
-        self.set(Field::User, string(&job["user_name"]));
-        self.set(Field::State, states(&job["job_state"]));
+        self.set(Field::User, string(at(job, "/user_name")));
+        self.set(Field::State, states(at(job, "/job_state")));
         for (field, name) in [
             (Field::Submit, "submit_time"),
             (Field::Eligible, "eligible_time"),
             (Field::Start, "start_time"),
             (Field::End, "end_time"),
         ] {
-            self.set(field, instant(&job[name]));
+            self.set(field, instant(named(job, name)));
         }
-        let allocated = string(&job["tres_alloc_str"]);
+        let allocated = string(at(job, "/tres_alloc_str"));
         // The detail of what each node gave is there even where the accounting does not track GPUs.
         let details: Vec<&str> =
-            job["gres_detail"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            at(job, "/gres_detail").as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let detail = tres::gpus_of_detail(&details)?;
         let allocated = if allocated.contains("gres/gpu") || detail.is_empty() {
             allocated
@@ -233,14 +234,14 @@ impl OwnedCells {
             format!("{allocated},{detail}")
         };
         self.set(Field::AllocTres, allocated);
-        self.set(Field::ReqTres, string(&job["tres_req_str"]));
+        self.set(Field::ReqTres, string(at(job, "/tres_req_str")));
         self.listed(
             id,
-            &job["array_job_id"],
-            &job["array_task_id"],
-            &job["array_task_string"],
-            &job["het_job_id"],
-            &job["het_job_offset"],
+            at(job, "/array_job_id"),
+            at(job, "/array_task_id"),
+            at(job, "/array_task_string"),
+            at(job, "/het_job_id"),
+            at(job, "/het_job_offset"),
         );
         Ok(())
     }
@@ -258,6 +259,16 @@ impl OwnedCells {
         };
         self.set(Field::JobId, listed);
     }
+}
+
+/// What stands at a path; null where nothing does.
+fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
+    value.pointer(path).unwrap_or(&Value::Null)
+}
+
+/// What stands under a name; null where nothing does.
+fn named<'v>(value: &'v Value, name: &str) -> &'v Value {
+    value.get(name).unwrap_or(&Value::Null)
 }
 
 /// A number, plain or as `{"set": true, "infinite": false, "number": 5}`; `None` where it is not set.
@@ -292,9 +303,9 @@ fn states(value: &Value) -> String {
 /// `[{"type": "gres", "name": "gpu:h100", "count": 4}]` as `gres/gpu:h100=4`.
 fn resources(value: &Value) -> Result<String, String> {
     let mut texts = Vec::new();
-    for entry in value.as_array().into_iter().flatten().filter(|entry| entry["type"] == "gres") {
-        let name = string(&entry["name"]);
-        let count = number(&entry["count"]).unwrap_or(0);
+    for entry in value.as_array().into_iter().flatten().filter(|entry| at(entry, "/type") == "gres") {
+        let name = string(at(entry, "/name"));
+        let count = number(at(entry, "/count")).unwrap_or(0);
         if count < 0 && name.starts_with("gpu") {
             return Err(format!("it tells {count} of {name}"));
         }

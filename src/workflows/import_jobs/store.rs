@@ -65,7 +65,7 @@ impl<'a> Import<'a> {
     }
 
     /// Stores the lines of a chunk, those of each cluster in one transaction.
-    pub(super) fn take_chunk(&mut self, db: &mut Db, chunk: &[Box<Told>]) -> Result<Decided, AppError> {
+    pub(super) fn take_chunk(&mut self, db: &mut Db, chunk: &[Told]) -> Result<Decided, AppError> {
         let mut decided = Decided::default();
         let mut by_cluster: BTreeMap<&ClusterName, Vec<&Told>> = BTreeMap::new();
         for told in chunk {
