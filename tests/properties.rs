@@ -61,7 +61,7 @@ fn assert_evidence_adds_up(db: &mut gpuledger_db::Db, calendar: &BillingCalendar
     let charges = evidence::charges(db, calendar, view).unwrap();
     assert_eq!(charges.iter().map(|charge| charge.charge.amount.0).sum::<i64>(), view.head.sums.charged_micros);
     for charge in charges {
-        let segments = evidence::segments(db, view, charge.number).unwrap();
+        let segments = evidence::segments(db, calendar, view, charge.number).unwrap();
         let held = Fraction::sum(segments.iter().map(|segment| segment.share_us)).unwrap();
         assert_eq!(held, Fraction::whole(charge.charge.share_us.into()));
     }

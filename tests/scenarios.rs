@@ -1,6 +1,6 @@
 //! Sessions at a terminal, as text: files, commands, and what must be printed. Each runs on both databases.
 //!
-//! A scenario is a file in `scenarios/`. `=== file NAME` begins a file's content, `=== session ZONE` the session:
+//! A scenario is a file in `scenarios/`. `=== copy PATH` puts a file of the project beside the books, `=== file NAME` begins a file's content, `=== session ZONE` the session:
 //! lines that begin with `$ ` are commands, the lines below a command are all that it prints, and `[N]` alone on a
 //! line is its exit code where that is not 0. Set `UPDATE_SCENARIOS=1` to write down what is printed now, then read it.
 
@@ -12,9 +12,15 @@ fn play(name: &str, books: &Books) -> (String, String) {
     let path = project_file("tests/scenarios").join(name);
     let wanted = std::fs::read_to_string(&path).unwrap();
     let (head, session) = wanted.split_once("=== session ").expect("a scenario has a session");
+    for copied in head.lines().filter_map(|line| line.strip_prefix("=== copy ")) {
+        let name = copied.rsplit('/').next().unwrap();
+        std::fs::copy(project_file(copied), books.path(name)).unwrap();
+    }
     for file in head.split("=== file ").skip(1) {
         let (file_name, content) = file.split_once('\n').unwrap();
-        std::fs::write(books.path(file_name), content.replace("\\u{feff}", "\u{feff}")).unwrap();
+        let content = content.split("=== copy ").next().unwrap();
+        std::fs::write(books.path(file_name), content.replace("\\u{feff}", "\u{feff}").replace("\\x1f", "\u{1f}"))
+            .unwrap();
     }
     let (zone, session) = session.split_once('\n').unwrap();
     let mut played = format!("{head}=== session {zone}\n");
@@ -79,14 +85,25 @@ scenarios!(
     a_running_job_grows_and_is_never_doubled,
     closing_an_earlier_month_later_changes_nothing,
     days_of_23_and_25_hours_tim_01,
+    delimiters_and_line_breaks_in_names_job_06,
+    gpus_in_alloc_tres_are_counted_once_job_01,
     jobs_that_run_over_a_close,
     leap_second_tim_02,
-    more_held_than_exists_holds_the_close,
-    month_boundary_in_utc_tim_04,
+    local_times_of_slurm_tim_01,
     month_boundary_in_new_york_tim_04,
+    month_boundary_in_utc_tim_04,
+    more_held_than_exists_holds_the_close,
     no_price_is_not_zero_pri_02,
     one_job_told_in_many_ways,
+    only_running_time_is_charged_job_04,
+    parts_of_a_heterogeneous_job_job_03,
     seven_teams_and_a_rounding_row_rnd_01,
     slices_that_nothing_describes_are_unpriced,
+    slurm_places_its_jobs_by_the_inventory,
+    tasks_of_an_array_job_02,
     tiny_rows_rnd_03,
+    unknown_ends_and_suspended_time_job_04,
+    what_lossy_exports_of_slurm_lose,
+    who_pays_for_how_jobs_end,
+    windows_that_overlap_and_clip,
 );

@@ -78,7 +78,7 @@ fn as_json(rows: &[Row<'_>]) -> String {
 
 fn sacct(arguments: &SacctArguments) -> Result<Outcome, AppError> {
     let file = InputFile::open(&arguments.file)?;
-    let examined = match SacctList::of_file(&file, arguments.form.options()?) {
+    let examined = match SacctList::to_examine(&file, arguments.form.options()?) {
         Ok(list) => list.examine(&file)?,
         Err(AppError::Refused(text)) => unreadable(text),
         Err(error) => return Err(error),

@@ -1,6 +1,7 @@
 //! `gpuledger job`
 
 use gpuledger_domain::ids::ClusterName;
+use gpuledger_domain::time::Instant;
 use gpuledger_domain::units::Fraction;
 use serde_json::json;
 
@@ -43,6 +44,18 @@ fn end(attempt: &Attempt) -> String {
     }
 }
 
+/// The placements as people read them: instants instead of numbers.
+fn holds(placements: &str) -> String {
+    let readable = |placement: &str| match placement.split_once(" >") {
+        Some((head, micros)) => match micros.parse::<i64>() {
+            Ok(micros) => format!("{head} from {}", Instant::from_micros(micros)),
+            Err(_) => placement.to_owned(),
+        },
+        None => placement.to_owned(),
+    };
+    placements.split(',').map(readable).collect::<Vec<_>>().join(", ")
+}
+
 fn print_text(attempts: &[Attempt]) -> Result<(), AppError> {
     let mut table = Table::new(&["job", "id", "start", "end", "ended by", "holds", "SKU", "instance-seconds"]);
     let mut total = Fraction::ZERO;
@@ -55,7 +68,7 @@ fn print_text(attempts: &[Attempt]) -> Result<(), AppError> {
             known.start.to_string(),
             end(attempt),
             attempt.end_cause.map_or_else(|| "not told".to_owned(), |cause| cause.to_string()),
-            known.placements.clone(),
+            holds(&known.placements),
             known.sku.clone(),
             exact_seconds(attempt.instance_us)?,
         ]);

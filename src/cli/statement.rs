@@ -144,7 +144,7 @@ fn charges(context: &Context, arguments: &ChargesArguments) -> Result<Outcome, A
 fn segments(context: &Context, arguments: &SegmentsArguments) -> Result<Outcome, AppError> {
     let mut db = context.db()?;
     let view = statements::by_number(&mut db, &arguments.number)?;
-    print(&export::csv::segments(&evidence::segments(&mut db, &view, arguments.charge)?)?)?;
+    print(&export::csv::segments(&evidence::segments(&mut db, &context.config.calendar, &view, arguments.charge)?)?)?;
     Ok(Outcome::Done)
 }
 

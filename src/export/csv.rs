@@ -212,8 +212,9 @@ pub fn charges(charges: &[ChargeEvidence]) -> Result<String, AppError> {
 /// # Errors
 /// A number that cannot be held.
 pub fn segments(segments: &[SegmentEvidence]) -> Result<String, AppError> {
-    let mut rows = vec![texts(["hour", "node", "start", "end", "count", "held_seconds", "source"])];
-    for SegmentEvidence { segment, interval, share_us, node } in segments {
+    let mut rows =
+        vec![texts(["hour", "node", "start", "end", "count", "held_seconds", "source", "suspended_seconds"])];
+    for SegmentEvidence { segment, interval, share_us, suspended_us, node } in segments {
         let source = match segment.source {
             Source::Agent => "agent",
             Source::Scheduler => "scheduler",
@@ -226,6 +227,7 @@ pub fn segments(segments: &[SegmentEvidence]) -> Result<String, AppError> {
             segment.count.to_string(),
             six(seconds(*share_us)?)?,
             source.to_owned(),
+            six(seconds(*suspended_us)?)?,
         ]);
     }
     written(rows)

@@ -197,14 +197,16 @@ fn lines(view: &StatementView) -> Result<String, AppError> {
         currency,
     ]);
     for (index, line) in view.lines.iter().enumerate() {
+        // The time that the platform pays for is told where it was charged.
+        let time = |text: String| if line.end_cause.is_some() { String::new() } else { text };
         table.row([
             work(line),
             line.sku_code.to_string(),
             line.pool.to_string(),
             line.service_class.as_str().to_owned(),
-            at(&held, index),
-            at(&gpu, index),
-            measured(line.sums.share_us, line.sums.estimated_us),
+            time(at(&held, index)),
+            time(at(&gpu, index)),
+            time(measured(line.sums.share_us, line.sums.estimated_us)),
             rate_text(line.rate, line.weight)?,
             grouped(line.sums.amount),
             line.sums.currency_amount.map(grouped).unwrap_or_default(),

@@ -78,6 +78,21 @@ impl SacctList {
     /// [`AppError::Refused`] where it is no list of Slurm's accounting, or one that lacks what counts; what to export
     /// instead is said.
     pub fn of_file(file: &InputFile, options: SacctOptions) -> Result<SacctList, AppError> {
+        let list = SacctList::to_examine(file, options)?;
+        match &list.form {
+            Form::Text { layout, .. } if !layout.lacking.is_empty() => {
+                let lacking = layout.lacking.join(", ");
+                Err(AppError::Refused(format!("{}: these fields are missing: {lacking}", file.name)))
+            }
+            _ => Ok(list),
+        }
+    }
+
+    /// As [`SacctList::of_file`], but takes lists that lack what counts: they can be examined, not imported.
+    ///
+    /// # Errors
+    /// [`AppError::Refused`] where it is no list of Slurm's accounting.
+    pub fn to_examine(file: &InputFile, options: SacctOptions) -> Result<SacctList, AppError> {
         let zone = match &options.zone {
             None => None,
             Some(name) => {
@@ -118,6 +133,7 @@ impl SacctList {
             Form::Json => Source::Json(Objects::new(bytes)),
             Form::Named => Source::Named(Named::new(bytes)),
             Form::Text { layout, heading_lines } => {
+                survey.lacking.clone_from(&layout.lacking);
                 survey.has_end = layout.has(Field::End);
                 survey.has_raw_ids = layout.has(Field::JobIdRaw);
                 survey.has_cluster = layout.has(Field::Cluster);
@@ -307,9 +323,17 @@ impl JobReader for SacctReader {
         if survey.steps > 0 {
             notices.push(format!("{} steps were left out: they repeat what their job holds.", survey.steps));
         }
-        let found =
-            survey.findings().into_iter().filter(|finding| finding.cost != Cost::Good && finding.subject != "lines");
-        notices.extend(found.map(|finding| format!("{}: {}.", finding.subject, finding.text)));
+        let findings = survey.findings();
+        let faults = findings.iter().filter(|finding| finding.cost == Cost::Fault && finding.subject != "lines");
+        notices.extend(faults.map(|finding| format!("{}: {}.", finding.subject, finding.text)));
+        let warnings: Vec<&str> =
+            findings.iter().filter(|finding| finding.cost == Cost::Warning).map(|finding| finding.subject).collect();
+        if !warnings.is_empty() {
+            notices.push(format!(
+                "To know of this list: {}. `gpuledger doctor sacct` says what that may cost.",
+                warnings.join(", ")
+            ));
+        }
         notices
     }
 }

@@ -1,6 +1,7 @@
 //! What is behind an amount: the charges of a statement, and the segments of a charge.
 
 use gpuledger_db::allocation::{self, AttemptName};
+use gpuledger_db::catalogue::{self, CatalogueKind};
 use gpuledger_db::{Db, DbError, closing, dimensions, segment};
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::ids::PoolName;
@@ -12,6 +13,7 @@ use gpuledger_domain::units::{Fraction, Overflow};
 use super::price_period::Words;
 use super::statements::StatementView;
 use crate::error::AppError;
+use crate::files::{SourceText, prices};
 
 /// A charge with the words behind its numbers.
 #[derive(Clone, Debug)]
@@ -41,6 +43,8 @@ pub struct SegmentEvidence {
     pub interval: Interval,
     /// Its share of the segment's time, by wall time, in microseconds.
     pub share_us: Fraction,
+    /// Of it, while the job was suspended.
+    pub suspended_us: Fraction,
     /// The node, or the stand-in for the pool where the source names none.
     pub node: String,
 }
@@ -77,7 +81,12 @@ pub fn charges(db: &mut Db, calendar: &BillingCalendar, view: &StatementView) ->
 ///
 /// # Errors
 /// [`AppError::Missing`] where the statement has no such charge; the database's.
-pub fn segments(db: &mut Db, view: &StatementView, number: i64) -> Result<Vec<SegmentEvidence>, AppError> {
+pub fn segments(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    view: &StatementView,
+    number: i64,
+) -> Result<Vec<SegmentEvidence>, AppError> {
     let head = &view.head;
     if !(head.first_charge..=head.last_charge).contains(&number) {
         return Err(AppError::Missing(format!(
@@ -89,14 +98,44 @@ pub fn segments(db: &mut Db, view: &StatementView, number: i64) -> Result<Vec<Se
     let charge = found.first().ok_or_else(|| lost("a charge"))?;
     let hours: Vec<Hour> = charge.slot.hours().collect();
     let mut evidence = Vec::new();
-    for segment in segment::of_job(db, charge.job, &hours)? {
+    let segments = segment::of_job(db, charge.job, &hours)?;
+    let segments = of_sku(db, calendar, view, charge, segments)?;
+    for segment in segments {
         let within = segment.interval.intersection(charge.slot).filter(|_| segment.facts == charge.facts);
         let Some(interval) = within else { continue };
         let part = Fraction::new(interval.length_us().into(), segment.interval.length_us().into()).ok_or(Overflow)?;
         let share_us = Fraction::whole(segment.share_us.into()).times(part)?;
+        let suspended_us = Fraction::whole(segment.suspended_us.into()).times(part)?;
         let node = if segment.on_node.0 == 0 { segment.key.node } else { segment.on_node };
         let node = dimensions::node_name(db, node)?;
-        evidence.push(SegmentEvidence { segment, interval, share_us, node });
+        evidence.push(SegmentEvidence { segment, interval, share_us, suspended_us, node });
     }
     Ok(evidence)
+}
+
+/// Those of a job's segments that the charge's SKU was held in: sources call a SKU by other names than the price book,
+/// and a job may hold several. The book is the one that the closing was made from.
+fn of_sku(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    view: &StatementView,
+    charge: &Charge,
+    segments: Vec<Segment>,
+) -> Result<Vec<Segment>, AppError> {
+    let alike = segments.windows(2).all(|pair| matches!(pair, [a, b] if a.sku == b.sku));
+    if alike {
+        return Ok(segments);
+    }
+    let version = closing::sealed(db, view.head.closing_id)?.inputs.prices;
+    let stored = catalogue::version(db, CatalogueKind::Prices, version)?;
+    let source = SourceText::new(&format!("prices version {version}"), &stored.body);
+    let book = prices::parse(&source, calendar, prices::Checks::Stored)?;
+    let words = Words::load(db)?;
+    let code = |sku| words.skus.get(&sku).map(|sku: &Sku| sku.code.clone());
+    let charged = code(charge.sku);
+    let meant = |segment: &Segment| {
+        let told = code(segment.sku)?;
+        Some(book.sku(told.as_str()).map_or(told, |sku| sku.code))
+    };
+    Ok(segments.into_iter().filter(|segment| meant(segment) == charged).collect())
 }

@@ -245,7 +245,8 @@ impl<'a> Pricer<'a> {
     fn price(&mut self, db: &mut Db, usages: &[Usage]) -> Result<(Vec<Charge>, Vec<UnpricedUsage>), AppError> {
         let mut charges = Vec::with_capacity(usages.len());
         let mut unpriced: BTreeMap<UnpricedKey, UnpricedUsage> = BTreeMap::new();
-        for usage in usages.iter().filter(|usage| usage.key.state == State::Held) {
+        for usage in self.by_book_sku(db, usages)? {
+            let usage = &usage;
             let (payer, sku) = self.payer(db, usage)?;
             match self.terms(sku, payer.pool, payer.service_class, usage.key.slot.start())? {
                 Ok(terms) => {
@@ -256,6 +257,31 @@ impl<'a> Pricer<'a> {
             }
         }
         Ok((charges, unpriced.into_values().collect()))
+    }
+
+    /// Held usage by the SKUs of the price book: what a job holds under two names of one SKU is one usage.
+    fn by_book_sku(&mut self, db: &mut Db, usages: &[Usage]) -> Result<Vec<Usage>, AppError> {
+        let holding = |usage: &Usage| (usage.key.slot, usage.key.node, usage.key.job, usage.key.facts, usage.key.state);
+        let mut summed = Vec::with_capacity(usages.len());
+        for alike in usages.chunk_by(|a, b| holding(a) == holding(b)) {
+            let mut by_sku: Vec<Usage> = Vec::with_capacity(alike.len());
+            for usage in alike.iter().filter(|usage| usage.key.state == State::Held) {
+                let meant = self.book_sku(db, usage.key.sku)?;
+                let mut known = None;
+                for other in &mut by_sku {
+                    if self.book_sku(db, other.key.sku)? == meant {
+                        known = Some(other);
+                        break;
+                    }
+                }
+                match known {
+                    Some(other) => other.add(usage)?,
+                    None => by_sku.push(*usage),
+                }
+            }
+            summed.append(&mut by_sku);
+        }
+        Ok(summed)
     }
 
     /// Who pays for a usage, and for which SKU of the price book.

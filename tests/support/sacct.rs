@@ -5,7 +5,7 @@ use gpuledger::import::job_record::RefusedLine;
 use gpuledger::import::sacct::{SacctList, SacctOptions};
 use gpuledger::workflows::import_jobs::{ImportJobs, Imported, import_jobs};
 use gpuledger_domain::calendar::BillingCalendar;
-use gpuledger_domain::ids::{ClusterName, PoolName};
+use gpuledger_domain::ids::PoolName;
 use gpuledger_domain::inventory::Inventory;
 use gpuledger_domain::time::Instant;
 
@@ -21,10 +21,9 @@ fn now() -> Instant {
     Instant::parse("2026-12-01T00:00:00Z").unwrap()
 }
 
-/// A list as text, of cluster `c` and in UTC where it does not say it itself.
+/// A list that names its cluster, in UTC where it does not say it itself.
 pub fn list_of(file: &InputFile) -> SacctList {
-    let (cluster, zone) = (ClusterName::parse("c").ok(), Some("UTC".to_owned()));
-    SacctList::of_file(file, SacctOptions { cluster, zone, delimiter: None, fields: None }).unwrap()
+    SacctList::of_file(file, SacctOptions { zone: Some("UTC".into()), ..SacctOptions::default() }).unwrap()
 }
 
 pub fn import(books: &Books, list: &SacctList, file: &InputFile, pool: &str) -> (Imported, Vec<RefusedLine>) {

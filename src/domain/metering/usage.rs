@@ -70,7 +70,11 @@ pub fn usage_by_slot<'a>(
 }
 
 impl Usage {
-    fn add(&mut self, other: &Usage) -> Result<(), Overflow> {
+    /// Adds the totals of another usage; what it is the time of stays.
+    ///
+    /// # Errors
+    /// [`Overflow`] where a sum does not fit.
+    pub fn add(&mut self, other: &Usage) -> Result<(), Overflow> {
         let sum = |a: i64, b: i64| a.checked_add(b).ok_or(Overflow);
         self.share_us = sum(self.share_us, other.share_us)?;
         self.active_us = sum(self.active_us, other.active_us)?;

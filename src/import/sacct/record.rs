@@ -128,6 +128,7 @@ impl RecordReader {
                 ),
             ));
         }
+        self.survey.job(cells, identity, held, &counts, life);
         let held = if counts.is_empty() { Held::Never(start_of(held)) } else { held };
         let nodes = self.nodes(cells, &counts)?;
         let grants = grants(&counts, &nodes)?;
@@ -147,7 +148,6 @@ impl RecordReader {
             _ => lengths.suspended.unwrap_or(0),
         };
         let submit = self.clock.read(cell(cells, Field::Submit)).ok();
-        self.survey.job(cells, identity, held, &counts, life);
         Ok(Read::Job(Box::new(JobRecord {
             line,
             identity: JobIdentity::Id(identity.to_owned()),
@@ -338,9 +338,7 @@ fn start_of(held: Held) -> Option<Instant> {
 }
 
 fn twice(text: &str) -> String {
-    format!(
-        "“{text}” came twice where clocks were put back, and no Elapsed says which it was; export with TZ=UTC, or with Elapsed"
-    )
+    format!("“{text}” came twice where clocks were put back, and Elapsed does not say which it was; export with TZ=UTC")
 }
 
 /// Which GPUs are on which node, as far as the counts say: where each node has as many, or there is one.

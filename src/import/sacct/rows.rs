@@ -27,6 +27,8 @@ pub(super) struct Layout {
     id: usize,
     /// Whether each line ends with a delimiter.
     pub(super) trailing: bool,
+    /// The fields without which nothing can be charged, as far as they are missing.
+    pub(super) lacking: Vec<&'static str>,
 }
 
 /// A record as text, and where its cells are.
@@ -50,7 +52,7 @@ impl Layout {
     /// A layout of these columns.
     ///
     /// # Errors
-    /// A sentence that says which column lacks.
+    /// A sentence where no column tells which job a line is of.
     pub(super) fn new(delimiter: &str, names: Vec<String>, trailing: bool) -> Result<Layout, String> {
         let mut places = [None; FIELDS];
         // Of squeue's two ids, JobID is the raw one.
@@ -78,9 +80,6 @@ impl Layout {
         if place(Field::AllocTres).is_none() {
             lacking.push("AllocTRES (how many GPUs were held: without it that is unknown, not zero)");
         }
-        if !lacking.is_empty() {
-            return Err(format!("these fields are missing: {}", lacking.join(", ")));
-        }
         let free: Vec<usize> =
             (0..names.len()).filter(|index| names.get(*index).is_some_and(|name| is_free_text(name))).collect();
         let strict = [
@@ -98,7 +97,7 @@ impl Layout {
             Field::Nodes,
         ];
         let strict = strict.into_iter().filter_map(|field| place(field).map(|place| (field, place))).collect();
-        Ok(Layout { delimiter: delimiter.to_owned(), names, places, free, strict, id, trailing })
+        Ok(Layout { delimiter: delimiter.to_owned(), names, places, free, strict, id, trailing, lacking })
     }
 
     pub(super) fn has(&self, field: Field) -> bool {

@@ -39,6 +39,8 @@ pub struct Finding {
 /// Counts over the records of a list.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
+    /// The fields without which nothing can be charged, as far as they are missing.
+    pub(super) lacking: Vec<&'static str>,
     /// Whether the list has the column.
     pub(super) has_end: bool,
     pub(super) has_raw_ids: bool,
@@ -83,7 +85,7 @@ impl Survey {
         self.jobs += 1;
         self.with_gpus += u64::from(!counts.is_empty());
         self.untyped += u64::from(counts.iter().any(|(kind, _)| *kind == UNTYPED));
-        self.running += u64::from(matches!(held, Held::Running { .. }));
+        self.running += u64::from(!counts.is_empty() && matches!(held, Held::Running { .. }));
         self.note_requeue(cells, id, life);
         let Held::Ended(interval) = held else { return };
         for (edges, at) in [(&mut self.starts, interval.start()), (&mut self.ends, interval.end())] {
@@ -131,7 +133,9 @@ impl Survey {
     }
 
     fn tell_gpus(&self, tell: &mut impl FnMut(&'static str, Cost, String)) {
-        if self.gpus_missing > 0 {
+        if !self.lacking.is_empty() {
+            tell("fields", Cost::Fault, format!("missing: {}", self.lacking.join(", ")));
+        } else if self.gpus_missing > 0 {
             tell(
                 "GPUs",
                 Cost::Fault,
@@ -220,12 +224,15 @@ impl Survey {
         if let (Some(starts), Some((first, last))) =
             (starts.filter(|_| whole_minute(self.span.map(|(first, _)| first))), self.span)
         {
-            let ends = ends.map_or_else(String::new, |ends| format!(", {ends} end with the last at {last}"));
+            let (cost, ends, clipped) = match ends {
+                Some(ends) => (Cost::Fault, format!(", {ends} end with the last at {last}"), "was clipped"),
+                None => (Cost::Warning, String::new(), "may have been clipped"),
+            };
             tell(
                 "window",
-                Cost::Fault,
+                cost,
                 format!(
-                    "{starts} jobs begin with the first at {first}{ends}: the list was clipped by -T (--truncate), and what lies outside is missing. Export without -T"
+                    "{starts} jobs begin with the first at {first}{ends}: the list {clipped} by -T (--truncate), and what lies outside is missing. Export without -T"
                 ),
             );
         }
