@@ -74,6 +74,7 @@ pub fn prepare(
             strict: true,
             restate: false,
             as_of: None,
+            roll_up: true,
             action: "import jobs",
             actor,
         },

@@ -38,6 +38,9 @@ struct Common {
     /// When the list was written, RFC 3339: jobs that still ran are charged until then, and their later end replaces it
     #[arg(long, value_name = "INSTANT")]
     as_of: Option<String>,
+    /// Leave the summing of usage to whoever looks at it next: for many lists one after the other
+    #[arg(long)]
+    no_roll_up: bool,
     /// The list; - is standard input
     file: String,
 }
@@ -168,6 +171,7 @@ fn import(context: &Context, common: &Common, file: &InputFile, listed: &Listed<
         strict: common.strict,
         restate: common.restate,
         as_of,
+        roll_up: !common.no_roll_up,
         action: listed.action,
         actor: &actor(),
     };

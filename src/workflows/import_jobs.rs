@@ -47,6 +47,8 @@ pub struct ImportJobs<'a> {
     pub restate: bool,
     /// When the list was written: jobs that still ran then held their GPUs until then.
     pub as_of: Option<Instant>,
+    /// Whether usage is summed at once; else whoever looks at it next does it.
+    pub roll_up: bool,
     /// What the audit log calls it.
     pub action: &'a str,
     /// Who imports.
@@ -119,8 +121,10 @@ pub fn import_jobs(
     };
     let ImportCounts { lines, added, known, revised, refused, .. } = imported.counts;
     tracing::info!(file = %file.name, lines, added, known, revised, refused, "imported");
-    let days = roll_up::roll_up(db, calendar, None)?;
-    tracing::info!(days, "usage summed");
+    if ask.roll_up {
+        let days = roll_up::roll_up(db, calendar, None)?;
+        tracing::info!(days, "usage summed");
+    }
     Ok(imported)
 }
 

@@ -44,6 +44,7 @@ pub fn import(
         strict: false,
         restate: false,
         as_of: None,
+        roll_up: true,
         action: "import jobs",
         actor: "test",
     };

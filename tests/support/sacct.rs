@@ -36,6 +36,7 @@ pub fn import(books: &Books, list: &SacctList, file: &InputFile, pool: &str) -> 
         strict: false,
         restate: false,
         as_of: None,
+        roll_up: true,
         action: "import sacct",
         actor: "test",
     };
