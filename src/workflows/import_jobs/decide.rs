@@ -15,6 +15,7 @@ pub(super) struct Known<'t> {
     pub(super) interval: Option<Interval>,
     pub(super) sha256: Vec<u8>,
     pub(super) holding: Holding,
+    pub(super) placements: String,
     pub(super) end_state: String,
     pub(super) provisional: bool,
     /// Whether this very list told it.
@@ -57,11 +58,12 @@ pub(super) struct Judge<'a> {
 impl<'t> Known<'t> {
     /// What the database holds of it.
     pub(super) fn stored(telling: &Telling, import_id: i64) -> Known<'t> {
-        let Telling { node, sku, facts, placements, .. } = telling.clone();
+        let Telling { node, sku, facts, .. } = *telling;
         Known {
             interval: telling.interval,
             sha256: telling.sha256.clone(),
-            holding: Holding { node, sku, facts, placements },
+            holding: Holding { node, sku, facts },
+            placements: telling.placements.clone(),
             end_state: telling.end_state.clone(),
             provisional: telling.provisional,
             of_this_list: telling.import_id == import_id,
@@ -101,16 +103,30 @@ impl Judge<'_> {
         };
         let mut changed = changed(before, told, holding);
         changed.extend(parts.iter().filter_map(|name| known.get(name)).filter_map(|part| part.interval));
-        let month =
-            self.closed.iter().find(|closed| changed.iter().any(|part| part.intersection(closed.interval).is_some()));
-        match month {
-            Some(month) => News::Refused(format!(
-                "it changes what the job held in {}, which is closed; nothing of the line was imported",
-                month.month
-            )),
+        match self.closed_month(&changed) {
+            Some(refused) => refused,
             None if parts.is_empty() => News::Told,
             None => News::Whole(parts),
         }
+    }
+
+    /// What a line tells of a job of which nothing else is known or told.
+    pub(super) fn news_of_an_unknown_job(&self, told: &Told) -> News {
+        match told.interval {
+            None => News::NoGpuTime,
+            Some(interval) => self.closed_month(&[interval]).unwrap_or(News::Told),
+        }
+    }
+
+    /// The refusal of a change in a closed month, if any of it lies in one.
+    fn closed_month(&self, changed: &[Interval]) -> Option<News> {
+        let touched = |closed: &&Period| changed.iter().any(|part| part.intersection(closed.interval).is_some());
+        self.closed.iter().find(touched).map(|month| {
+            News::Refused(format!(
+                "it changes what the job held in {}, which is closed; nothing of the line was imported",
+                month.month
+            ))
+        })
     }
 
     /// Attempts of one job follow each other; one that lies across another is the same with another start. Where
@@ -158,16 +174,17 @@ impl Judge<'_> {
 
 /// Whether two lines of one list tell GPUs that one job cannot hold.
 fn contradict(before: &Known<'_>, told: &Told, holding: &Holding) -> bool {
-    let gpus = |holding: &Holding| (holding.node, holding.sku, holding.placements.clone());
+    let other = (before.holding.node, before.holding.sku) != (holding.node, holding.sku)
+        || before.placements != told.placements;
     let final_at_last = before.provisional && !told.provisional;
-    before.of_this_list && !final_at_last && told.interval.is_some() && gpus(&before.holding) != gpus(holding)
+    before.of_this_list && !final_at_last && told.interval.is_some() && other
 }
 
 /// The time in which an attempt would hold other than it is known to, or end in another way.
 fn changed(before: Option<&Known<'_>>, told: &Told, holding: &Holding) -> Vec<Interval> {
     let (was, is) = (before.and_then(|before| before.interval), told.interval);
     let (Some(was), Some(is)) = (was, is) else { return was.into_iter().chain(is).collect() };
-    if before.is_some_and(|before| before.holding != *holding) {
+    if before.is_some_and(|before| before.holding != *holding || before.placements != told.placements) {
         return vec![was, is];
     }
     let between = |a: Instant, b: Instant| Interval::new(a.min(b), a.max(b));

@@ -4,8 +4,9 @@
 //! size remembers those ids: it may take an unknown one for known, which costs a look, and never the other way round.
 //! As soon as anybody else numbers jobs, every id is looked for.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
+use foldhash::fast::FixedState;
 use gpuledger_db::dimensions::ClusterId;
 use gpuledger_db::{Db, allocation};
 
@@ -45,9 +46,7 @@ impl Filter {
 
     /// The places of an id's bits: double hashing (Kirsch and Mitzenmacher, "Less hashing, same performance", 2006).
     fn places(id: &str) -> impl Iterator<Item = (usize, u64)> {
-        let mut hasher = DefaultHasher::new();
-        id.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = FixedState::default().hash_one(id);
         let (first, step) = (hash & 0xffff_ffff, (hash >> 32) | 1);
         (0..BITS_PER_ID).map(move |index| {
             let bit = (first + index * step) % BITS;

@@ -11,16 +11,12 @@ use gpuledger_domain::pricing::{Sku, SkuSlices};
 use super::told::{FactSet, Told};
 use crate::error::AppError;
 
-/// Distinct sets of facts kept in memory.
-const FACT_SETS_MAX: usize = 262_144;
-
-/// What an attempt holds all its time: that of its first piece, and all pieces as text.
-#[derive(Clone, PartialEq, Eq)]
+/// What the first piece of an attempt holds; all pieces stand in its placements.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Holding {
     pub(super) node: NodeId,
     pub(super) sku: SkuId,
     pub(super) facts: FactSetId,
-    pub(super) placements: String,
 }
 
 /// The numbers that were looked up or given so far.
@@ -29,25 +25,27 @@ pub(super) struct Interned {
     machines: HashMap<ClusterId, HashMap<String, NodeId>>,
     stand_ins: HashMap<ClusterId, HashMap<String, NodeId>>,
     skus: HashMap<String, SkuId>,
-    fact_sets: HashMap<Vec<u8>, FactSetId>,
 }
 
 impl Interned {
     /// Gives numbers to the facts of these lines that have none yet, all at once.
-    pub(super) fn take_facts(&mut self, db: &mut Db, told: &[&Told]) -> Result<(), AppError> {
-        if self.fact_sets.len() >= FACT_SETS_MAX {
-            self.fact_sets.clear();
-        }
-        let mut missing: BTreeMap<&[u8], &str> = BTreeMap::new();
-        for facts in told.iter().flat_map(|told| told.facts.iter()) {
-            let FactSet { body, sha256 } = facts.as_ref();
-            if !self.fact_sets.contains_key(sha256) {
-                missing.insert(sha256, body);
+    pub(super) fn take_facts(db: &mut Db, told: &[&Told]) -> Result<(), AppError> {
+        let unknown = told.iter().flat_map(|told| told.facts.iter()).filter(|facts| facts.id.get().is_none());
+        let missing: BTreeMap<&[u8], Vec<&FactSet>> = unknown.fold(BTreeMap::new(), |mut missing, facts| {
+            missing.entry(facts.sha256.as_slice()).or_insert_with(Vec::new).push(facts);
+            missing
+        });
+        let wanted: Vec<(&[u8], &str)> = missing
+            .iter()
+            .filter_map(|(sha256, facts)| facts.first().map(|facts| (*sha256, facts.body.as_str())))
+            .collect();
+        let ids = dimensions::intern_fact_sets(db, &wanted)?;
+        for (facts, id) in missing.values().zip(ids) {
+            // It may have its number already where lines share it.
+            for facts in facts {
+                let _ = facts.id.set(id);
             }
         }
-        let missing: Vec<(&[u8], &str)> = missing.into_iter().collect();
-        let ids = dimensions::intern_fact_sets(db, &missing)?;
-        self.fact_sets.extend(missing.iter().zip(ids).map(|((sha256, _), id)| (sha256.to_vec(), id)));
         Ok(())
     }
 
@@ -58,7 +56,7 @@ impl Interned {
         };
         let node = self.stand_in(db, cluster, &piece.pool)?;
         let sku = self.sku(db, &piece.sku)?;
-        Ok(Holding { node, sku, facts: self.facts(db, facts)?, placements: told.placements.clone() })
+        Ok(Holding { node, sku, facts: Interned::facts(db, facts)? })
     }
 
     /// Where a line says the GPUs are, and how many.
@@ -76,7 +74,7 @@ impl Interned {
                 on_node: self.machine(db, cluster, &piece.node)?,
                 sku: self.sku(db, &piece.sku)?,
                 count: piece.count,
-                facts: self.facts(db, facts)?,
+                facts: Interned::facts(db, facts)?,
             });
         }
         Ok(placements)
@@ -120,12 +118,10 @@ impl Interned {
         Ok(id)
     }
 
-    fn facts(&mut self, db: &mut Db, facts: &FactSet) -> Result<FactSetId, AppError> {
-        if let Some(id) = self.fact_sets.get(&facts.sha256) {
-            return Ok(*id);
+    fn facts(db: &mut Db, facts: &FactSet) -> Result<FactSetId, AppError> {
+        match facts.id.get() {
+            Some(id) => Ok(*id),
+            None => Ok(dimensions::intern_fact_set(db, &facts.sha256, &facts.body)?),
         }
-        let id = dimensions::intern_fact_set(db, &facts.sha256, &facts.body)?;
-        self.fact_sets.insert(facts.sha256.clone(), id);
-        Ok(id)
     }
 }

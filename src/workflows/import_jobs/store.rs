@@ -3,8 +3,9 @@
 //! What is known of an attempt changes only by a line that tells more: another content with the same or a later end.
 //! No line changes what an attempt held within a closed month.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use foldhash::fast::RandomState;
 use gpuledger_db::allocation::{self, AttemptName, NewTelling, Telling, TellingDetails, TellingOf};
 use gpuledger_db::dimensions::{self, ClusterId};
 use gpuledger_db::usage::{self, Mark};
@@ -52,6 +53,8 @@ pub(super) struct Decided {
 #[derive(Default)]
 struct Writing {
     marks: BTreeSet<Mark>,
+    /// The day that was marked last.
+    last: Option<(NodeId, Interval)>,
     tellings: Vec<NewTelling>,
     segments: Vec<Segment>,
     /// Periods in which an attempt ends otherwise than it was told to.
@@ -87,23 +90,57 @@ impl<'a> Import<'a> {
     fn store(&mut self, db: &mut Db, cluster_name: &ClusterName, told: &[&Told]) -> Result<Decided, AppError> {
         allocation::lock_imports(db)?;
         let cluster = self.cluster(db, cluster_name)?;
-        self.interned.take_facts(db, told)?;
+        Interned::take_facts(db, told)?;
         let stored = self.stored(db, cluster, told)?;
         let closed = self.closed_periods(db, told, &stored)?;
         let judge = Judge { restate: self.ask.restate, clips: self.ask.list.clips(), closed: &closed };
+        let mut decided = Decided::default();
+        let (alone, told_again) = split_by_what_is_known(told, &stored);
+        let mut written = Vec::with_capacity(told.len());
+        for told in alone {
+            match judge.news_of_an_unknown_job(told) {
+                News::Told => {
+                    written.push(Written { told, holding: self.interned.holding(db, cluster, told)?, stored: None })
+                }
+                News::Refused(reason) => decided.refused.push(refusal(told, reason)),
+                _ => decided.without_gpu_time += 1,
+            }
+        }
         let known = stored.iter().map(|(name, telling)| (name, Known::stored(telling, self.import_id)));
         let mut known: KnownAttempts<'_> = known.collect();
-        let mut decided = Decided::default();
+        self.weigh(db, cluster, &judge, told_again, &mut known, &mut decided)?;
+        let (taken_back, known): (Vec<Known<'_>>, Vec<Known<'_>>) =
+            known.into_values().partition(|known| known.taken_back);
+        let news = known
+            .into_iter()
+            .filter_map(|Known { newest, holding, stored, .. }| newest.map(|told| Written { told, holding, stored }));
+        written.extend(news);
+        let taken_back = taken_back.into_iter().filter_map(|known| known.stored).collect();
+        self.write(db, cluster, written, taken_back, &mut decided)?;
+        self.fresh.note_written(db, cluster, told)?;
+        Ok(decided)
+    }
+
+    /// Weighs lines against what is known and against each other.
+    fn weigh<'t>(
+        &mut self,
+        db: &mut Db,
+        cluster: ClusterId,
+        judge: &Judge<'_>,
+        told: Vec<&'t Told>,
+        known: &mut KnownAttempts<'t>,
+        decided: &mut Decided,
+    ) -> Result<(), AppError> {
         // A line that stands in another's way may be followed by one that shortens it: such lines are asked again.
-        let (mut waiting, mut settled): (Vec<&Told>, bool) = (told.to_vec(), false);
+        let (mut waiting, mut settled): (Vec<&Told>, bool) = (told, false);
         while !settled {
             let asked = waiting.len();
             let mut again = Vec::new();
             for told in waiting {
                 let holding = self.interned.holding(db, cluster, told)?;
-                match judge.news(&known, told, &holding) {
+                match judge.news(known, told, &holding) {
                     News::Overlap(_) => again.push(told),
-                    news => settle(&mut known, &mut decided, told, holding, news),
+                    news => settle(known, decided, told, holding, news),
                 }
             }
             settled = again.is_empty() || again.len() == asked;
@@ -111,13 +148,11 @@ impl<'a> Import<'a> {
         }
         for told in waiting {
             let holding = self.interned.holding(db, cluster, told)?;
-            if let News::Overlap(reason) = judge.news(&known, told, &holding) {
+            if let News::Overlap(reason) = judge.news(known, told, &holding) {
                 decided.refused.push(refusal(told, reason));
             }
         }
-        self.write(db, cluster, known.into_values().collect(), &mut decided)?;
-        self.fresh.note_written(db, cluster, told)?;
-        Ok(decided)
+        Ok(())
     }
 
     /// What the database holds of the jobs of these lines.
@@ -190,26 +225,22 @@ impl<'a> Import<'a> {
         &mut self,
         db: &mut Db,
         cluster: ClusterId,
-        known: Vec<Known<'_>>,
+        mut written: Vec<Written<'_>>,
+        taken_back: Vec<Telling>,
         decided: &mut Decided,
     ) -> Result<(), AppError> {
         let mut writing = Writing::default();
-        let (taken_back, known): (Vec<Known<'_>>, Vec<Known<'_>>) =
-            known.into_iter().partition(|known| known.taken_back);
-        for Known { stored, .. } in taken_back {
-            if let Some(telling) = stored {
-                self.remove(db, cluster, &mut writing, &telling)?;
-                writing.tellings.push(self.nothing(&telling));
-            }
+        for telling in taken_back {
+            self.remove(db, cluster, &mut writing, &telling)?;
+            writing.tellings.push(self.nothing(&telling));
         }
-        let mut news: Vec<(Known<'_>, &Told)> =
-            known.into_iter().filter_map(|known| known.newest.map(|told| (known, told))).collect();
         // In the order of time, so that numbers and segments go where the keys are.
-        news.sort_by_key(|(_, told)| (told.interval, told.line));
+        written.sort_by_key(|written| (written.told.interval, written.told.line));
         let new: Vec<&AttemptName> =
-            news.iter().filter(|(known, _)| known.stored.is_none()).map(|(_, told)| &told.name).collect();
+            written.iter().filter(|written| written.stored.is_none()).map(|written| &written.told.name).collect();
         let mut new_ids = allocation::insert_jobs(db, cluster, &new)?.into_iter();
-        for (Known { holding, stored, .. }, told) in news {
+        writing.tellings.reserve(written.len());
+        for Written { told, holding, stored } in written {
             let (job, revision) = match &stored {
                 Some(telling) => (telling.job, telling.revision + 1),
                 None => (new_ids.next().unwrap_or(JobId(0)), 1),
@@ -225,7 +256,7 @@ impl<'a> Import<'a> {
                 None => decided.added += 1,
             }
             self.add(db, cluster, &mut writing, told, (job, revision))?;
-            let Holding { node, sku, facts, .. } = holding;
+            let Holding { node, sku, facts } = holding;
             let telling = TellingOf { job, revision, node, sku, facts };
             writing.tellings.push(NewTelling::new(&telling, told.interval, told.name.start, self.details(told)));
             if writing.segments.len() >= CHUNK_SEGMENTS {
@@ -254,7 +285,7 @@ impl<'a> Import<'a> {
         let Some(interval) = told.interval else { return Ok(()) };
         let placements = self.interned.placements(db, cluster, told)?;
         for placement in &placements {
-            self.mark_days(&mut writing.marks, placement.node, placement.interval);
+            self.mark_days(writing, placement.node, placement.interval);
         }
         let (suspended_us, length_us) = (told.suspended_us, interval.length_us());
         let allocation = Allocation { job, revision, placements, suspended_us, length_us };
@@ -276,7 +307,7 @@ impl<'a> Import<'a> {
         let nodes = if several { dimensions::stand_ins(db, cluster)? } else { vec![telling.node] };
         for node in nodes {
             segment::remove_superseded(db, node, telling.job, was)?;
-            self.mark_days(&mut writing.marks, node, was);
+            self.mark_days(writing, node, was);
         }
         Ok(())
     }
@@ -300,11 +331,14 @@ impl<'a> Import<'a> {
         NewTelling::new(&of, None, start, details)
     }
 
-    fn mark_days(&self, marks: &mut BTreeSet<Mark>, node: NodeId, interval: Interval) {
-        let mut day = self.calendar.day_of(interval.start());
-        while day.start() < interval.end() {
-            marks.insert(Mark { day_start: day.start(), node });
-            day = self.calendar.day_of(day.end());
+    fn mark_days(&self, writing: &mut Writing, node: NodeId, interval: Interval) {
+        let within = |day: Interval| day.intersection(interval) == Some(interval);
+        if writing.last.is_some_and(|(marked, day)| marked == node && within(day)) {
+            return;
+        }
+        for day in self.calendar.days(interval) {
+            writing.marks.insert(Mark { day_start: day.start(), node });
+            writing.last = Some((node, day));
         }
     }
 
@@ -319,6 +353,32 @@ impl<'a> Import<'a> {
             listed_id: (!told.listed_id.is_empty()).then(|| told.listed_id.clone()),
         }
     }
+}
+
+/// A line that is written, what it holds, and what the database holds of its attempt.
+struct Written<'t> {
+    told: &'t Told,
+    holding: Holding,
+    stored: Option<Telling>,
+}
+
+/// Lines of jobs of which nothing is known and that no other line of the chunk tells, which is most of them; and the
+/// others, which must be weighed.
+fn split_by_what_is_known<'t>(
+    told: &[&'t Told],
+    stored: &BTreeMap<AttemptName, Telling>,
+) -> (Vec<&'t Told>, Vec<&'t Told>) {
+    let known: HashSet<&str> = stored.keys().map(|name| name.source_id.as_str()).collect();
+    let mut times: HashMap<&str, u32, RandomState> =
+        HashMap::with_capacity_and_hasher(told.len(), RandomState::default());
+    for told in told {
+        *times.entry(told.name.source_id.as_str()).or_default() += 1;
+    }
+    let alone = |told: &&Told| {
+        let id = told.name.source_id.as_str();
+        times.get(id) == Some(&1) && !known.contains(id)
+    };
+    told.iter().copied().partition(|told| alone(told))
 }
 
 /// Takes note of what a line told.
@@ -357,6 +417,7 @@ fn settle<'t>(known: &mut KnownAttempts<'t>, decided: &mut Decided, told: &'t To
                 interval: told.interval,
                 sha256: told.sha256.clone(),
                 holding,
+                placements: told.placements.clone(),
                 end_state: told.end_state.clone(),
                 provisional: told.provisional,
                 of_this_list: true,

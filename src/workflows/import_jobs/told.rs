@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use foldhash::fast::RandomState;
 use gpuledger_db::allocation::AttemptName;
-use gpuledger_domain::ids::ClusterName;
+use gpuledger_domain::ids::{ClusterName, FactSetId};
 use gpuledger_domain::rules::JobFacts;
 use gpuledger_domain::time::{HOUR_US, Instant, Interval};
 use sha2::{Digest, Sha256};
@@ -22,10 +23,12 @@ const ATTEMPT_SEGMENTS_MAX: i64 = 2_000_000;
 const FACT_SETS_MAX: usize = 65_536;
 
 /// Facts in their stored form.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct FactSet {
     pub(super) body: String,
     pub(super) sha256: Vec<u8>,
+    /// Their number, once this import has looked it up.
+    pub(super) id: OnceLock<FactSetId>,
 }
 
 /// A line with the name of its attempt and the hash of its content.
@@ -70,12 +73,12 @@ pub(super) struct Preparer<'a> {
     pub(super) as_of: Option<Instant>,
     pub(super) now: Instant,
     pub(super) ordinals: Ordinals,
-    fact_sets: HashMap<JobFacts, Arc<FactSet>>,
+    fact_sets: HashMap<JobFacts, Arc<FactSet>, RandomState>,
 }
 
 impl<'a> Preparer<'a> {
     pub(super) fn new(places: Places<'a>, ordinals: Ordinals, now: Instant) -> Preparer<'a> {
-        Preparer { places, restate: false, as_of: None, now, ordinals, fact_sets: HashMap::new() }
+        Preparer { places, restate: false, as_of: None, now, ordinals, fact_sets: HashMap::default() }
     }
 
     pub(super) fn prepare(&mut self, record: JobRecord) -> Result<Prepared, AppError> {
@@ -150,7 +153,7 @@ impl<'a> Preparer<'a> {
             return Ok(Arc::clone(known));
         }
         let (body, sha256) = job_facts::to_body(facts)?;
-        let known = Arc::new(FactSet { body, sha256 });
+        let known = Arc::new(FactSet { body, sha256, id: OnceLock::new() });
         if self.fact_sets.len() >= FACT_SETS_MAX {
             self.fact_sets.clear();
         }
