@@ -39,8 +39,8 @@ struct SacctArguments {
     file: String,
 }
 
-/// The fields that an import can use; what people write stands last.
-const FIELDS: &str = "JobID,JobIDRaw,Cluster,User,Account,Partition,QOS,State,Submit,Eligible,Start,End,Elapsed,Suspended,AllocTRES,ReqTRES,NNodes,NodeList,JobName";
+/// The fields that an import can use. The name does not stand last: a number marks where each record ends.
+const FIELDS: &str = "JobID,JobIDRaw,Cluster,User,Account,Partition,QOS,JobName,State,Submit,Eligible,Start,End,Elapsed,Suspended,AllocTRES,ReqTRES,NodeList,NNodes";
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<Outcome, AppError> {
     match &arguments.command {

@@ -56,7 +56,7 @@ fn print_json(arguments: &Arguments, interval: Interval, rows: &[UsageRow]) -> R
         for (word, text) in arguments.by.iter().zip(&row.key) {
             value.insert(word.clone(), json!(text));
         }
-        value.insert("jobs".into(), json!(row.attempts));
+        value.insert("attempts".into(), json!(row.attempts));
         value.insert("instance_seconds".into(), json!(exact_seconds(row.instance_us)?));
         let gpu = row.gpu_us.map(exact_seconds).transpose()?;
         value.insert("gpu_seconds".into(), json!(gpu));

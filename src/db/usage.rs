@@ -1,6 +1,6 @@
 //! Usage by slot, and the marks that say where it must be summed again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use diesel::prelude::*;
 use gpuledger_domain::ids::{FactSetId, JobId, NodeId, SkuId};
@@ -188,7 +188,7 @@ pub fn of_interval(db: &mut Db, interval: Interval) -> Result<Vec<Usage>, DbErro
     rows.into_iter().map(Usage::try_from).collect()
 }
 
-/// The nodes that have usage or segments in slots that begin in the interval.
+/// The nodes that have usage in slots that begin in the interval, or of which a day of it is marked.
 ///
 /// # Errors
 /// What the database says.
@@ -197,5 +197,7 @@ pub fn nodes_of_interval(db: &mut Db, interval: Interval) -> Result<Vec<NodeId>,
         .filter(usage::slot_start_us.ge(interval.start().micros()).and(usage::slot_start_us.lt(interval.end().micros())))
         .select(usage::node_id).distinct().order(usage::node_id)
         .load(c))?;
-    Ok(rows.into_iter().map(NodeId).collect())
+    let mut nodes: BTreeSet<NodeId> = rows.into_iter().map(NodeId).collect();
+    nodes.extend(marks(db, Some(interval))?.into_iter().map(|mark| mark.node));
+    Ok(nodes.into_iter().collect())
 }

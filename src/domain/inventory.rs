@@ -16,8 +16,6 @@ pub struct ClusterEntry {
     pub pool: Option<PoolName>,
     /// The same by partition, which goes before it.
     pub partitions: BTreeMap<String, PoolName>,
-    /// How many shards the scheduler makes of one GPU.
-    pub shards_per_gpu: Option<i32>,
 }
 
 /// GPUs of one node that are alike and cut alike.

@@ -152,7 +152,7 @@ fn change(change: &ChangeFromLastMonth) -> Value {
     match change {
         ChangeFromLastMonth::Drivers(change) => json!({
             "from": change.from.to_string(), "gpu_hours": change.hours.to_string(), "mix": change.mix.to_string(),
-            "rates": change.rates.to_string(), "taken_over": change.taken_over.to_string(), "to": change.to.to_string(),
+            "rates": change.rates.to_string(), "paid_by_platform": change.taken_over.to_string(), "to": change.to.to_string(),
         }),
         ChangeFromLastMonth::NoChargesThen | ChangeFromLastMonth::NotClosed => Value::Null,
     }

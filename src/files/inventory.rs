@@ -16,7 +16,6 @@ use crate::diagnostics::Diagnostics;
 /// Most GPUs in one node, and most slices of one kind in a GPU: a larger number is a slip.
 const COUNT_MAX: i64 = 10_000;
 /// Most shards of one GPU.
-const SHARDS_MAX: i64 = 1_000_000;
 /// Most nodes that a file describes, each as often as it does so.
 const NODES_MAX: usize = 500_000;
 
@@ -36,7 +35,6 @@ struct ClusterToml {
     pool: Option<Spanned<String>>,
     #[serde(default)]
     partitions: BTreeMap<Spanned<String>, Spanned<String>>,
-    shards_per_gpu: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -160,15 +158,7 @@ fn cluster(source: &SourceText, wrong: &mut Diagnostics, entry: &ClusterToml) ->
             partition.zip(pool)
         })
         .collect();
-    let shards = match &entry.shards_per_gpu {
-        Some(number) => number_in(source, wrong, "shards_per_gpu", number, SHARDS_MAX).map(Some),
-        None => Some(None),
-    };
-    let entry = ClusterEntry {
-        pool: pool?,
-        partitions: partitions.into_iter().collect::<Option<_>>()?,
-        shards_per_gpu: shards?,
-    };
+    let entry = ClusterEntry { pool: pool?, partitions: partitions.into_iter().collect::<Option<_>>()? };
     Some((name?, entry))
 }
 
@@ -239,7 +229,7 @@ mod tests {
         parse(&SourceText::new("inventory.toml", text), &calendar()).map_err(|wrong| wrong.to_string())
     }
 
-    const GOOD: &str = "[[cluster]]\nname = \"gpulab\"\npool = \"training\"\npartitions = { preempt = \"dev\" }\nshards_per_gpu = 4\n
+    const GOOD: &str = "[[cluster]]\nname = \"gpulab\"\npool = \"training\"\npartitions = { preempt = \"dev\" }\n
 [[node]]\ncluster = \"gpulab\"\nnames = \"gpu[01-04]\"\npool = \"training\"\nfrom = \"2026-01-01\"\nuntil = 2026-07-01T00:00:00Z
 [[node.gpu]]\nsku = \"h100\"\ncount = 4\n[[node.gpu]]\nsku = \"a100\"\ncount = 2\nslices = { \"a100_3g.20gb\" = 2 }\n";
 
@@ -249,7 +239,7 @@ mod tests {
         let name = ClusterName::parse("gpulab").unwrap();
         let cluster = inventory.cluster(&name).unwrap();
         assert_eq!(cluster.partitions["preempt"].as_str(), "dev");
-        assert_eq!((cluster.pool.as_ref().unwrap().as_str(), cluster.shards_per_gpu), ("training", Some(4)));
+        assert_eq!(cluster.pool.as_ref().unwrap().as_str(), "training");
         let at = |text: &str| Instant::parse(text).unwrap();
         let year = Interval::new(at("2025-01-01T00:00:00Z"), at("2027-01-01T00:00:00Z")).unwrap();
         let node = inventory.within(year).next().unwrap();
@@ -260,7 +250,7 @@ mod tests {
 
     #[test]
     fn every_mistake_is_told_with_line_column_and_remedy() {
-        let text = "[[cluster]]\nname = \"c\"\npool = \"a b\"\nshards_per_gpu = 0\n
+        let text = "[[cluster]]\nname = \"c\"\npool = \"a b\"\n
 [[node]]\ncluster = \"c\"\nnames = \"n[1-\"\npool = \"p\"\n[[node.gpu]]\nsku = \"h100\"\ncount = -1\n
 [[node]]\ncluster = \"c\"\nnames = \"n1\"\npool = \"p\"\nuntil = \"2026-13-01\"\n[[node.gpu]]\nsku = \"h100\"\ncount = 1\nslices = { \"x\" = 0 }\n
 [[node]]\ncluster = \"c\"\nnames = \"n2\"\npool = \"p\"\n
@@ -272,7 +262,6 @@ mod tests {
         let places: Vec<String> = places.iter().map(|place| format!("inventory.toml:{place}")).collect();
         assert_eq!(starts, places, "{message}");
         for told in [
-            "shards_per_gpu: 0 is no number of them; write one from 1 to 1000000",
             "names: “n[1-” has no closing bracket",
             "until: “2026-13-01” is ambiguous or no instant",
             "names: nothing says which GPUs these nodes have; add [[node.gpu]]",

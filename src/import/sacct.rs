@@ -134,6 +134,7 @@ impl SacctList {
             Form::Named => Source::Named(Named::new(bytes)),
             Form::Text { layout, heading_lines } => {
                 survey.lacking.clone_from(&layout.lacking);
+                survey.ends_free = layout.ends_free();
                 survey.has_end = layout.has(Field::End);
                 survey.has_raw_ids = layout.has(Field::JobIdRaw);
                 survey.has_cluster = layout.has(Field::Cluster);
@@ -357,6 +358,7 @@ impl SacctReader {
                 Err(BadRow { line, reason }) => return Some(Some(Err(self.broken(line, reason)))),
                 Ok(true) => {
                     self.records.survey.mended += u64::from(self.row.mended);
+                    self.records.survey.whole_records += self.row.whole_records;
                     (self.row.line, self.records.read(self.row.line, &rows.layout().cells(&self.row)))
                 }
             },

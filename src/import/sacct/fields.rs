@@ -80,12 +80,8 @@ const NAMES: [(&str, Field); 39] = [
     ("RawState", Field::State),
 ];
 
-/// Other columns of `sacct` that hold whatever people write, delimiters and line breaks included.
-const FREE_TEXTS: [&str; 8] =
-    ["Comment", "AdminComment", "SystemComment", "WorkDir", "Constraints", "Reason", "Extra", "WCKey"];
-
-/// Names by which a heading is known, besides [`NAMES`].
-const OTHERS: [&str; 12] = [
+/// Other columns that hold nothing people write. Whatever is neither among these nor a field is taken for free text.
+const STRICT: [&str; 26] = [
     "UID",
     "GID",
     "Group",
@@ -94,10 +90,24 @@ const OTHERS: [&str; 12] = [
     "Priority",
     "AllocCPUS",
     "NCPUS",
+    "ReqCPUS",
     "TimelimitRaw",
+    "Timelimit",
     "Flags",
     "AssocID",
     "AveCPU",
+    "AveCPUFreq",
+    "CPUTime",
+    "CPUTimeRAW",
+    "DBIndex",
+    "ReqMem",
+    "ReqNodes",
+    "NTasks",
+    "QOSRAW",
+    "ReservationId",
+    "Reserved",
+    "WCKeyID",
+    "UserCPU",
 ];
 
 impl Field {
@@ -117,13 +127,16 @@ impl Field {
     }
 }
 
-/// Whether a column holds whatever people write.
+/// Whether a column may hold whatever people write, delimiters and line breaks included.
 pub(super) fn is_free_text(name: &str) -> bool {
-    matches!(Field::parse(name), Some(Field::Name | Field::SubmitLine))
-        || FREE_TEXTS.iter().any(|known| known.eq_ignore_ascii_case(name))
+    match Field::parse(name) {
+        Some(field) => matches!(field, Field::Name | Field::SubmitLine),
+        None => !STRICT.iter().any(|known| known.eq_ignore_ascii_case(name)),
+    }
 }
 
-/// Whether this is the name of some column of `sacct`.
+/// Whether this is the name of a field.
 pub(super) fn is_name(name: &str) -> bool {
-    Field::parse(name).is_some() || is_free_text(name) || OTHERS.iter().any(|known| known.eq_ignore_ascii_case(name))
+    Field::parse(name).is_some()
+        || STRICT.iter().chain(&["Comment", "AdminComment", "WorkDir"]).any(|known| known.eq_ignore_ascii_case(name))
 }

@@ -135,12 +135,17 @@ impl OwnedCells {
         OwnedCells(std::array::from_fn(|_| String::new()))
     }
 
-    /// An id that stands alone is the raw one.
-    pub(super) fn name_by_array(&mut self) {
-        if self.borrowed().get(Field::JobIdRaw.index()).is_some_and(|raw| raw.is_empty()) {
-            let listed = self.borrowed().get(Field::JobId.index()).copied().unwrap_or_default().to_owned();
+    /// A plain id that stands alone is the raw one; that of a task or part is not.
+    pub(super) fn name_by_plain_id(&mut self) {
+        let listed = self.cell(Field::JobId).to_owned();
+        let plain = !listed.is_empty() && listed.bytes().all(|byte| byte.is_ascii_digit());
+        if self.cell(Field::JobIdRaw).is_empty() && plain {
             self.set(Field::JobIdRaw, listed);
         }
+    }
+
+    pub(super) fn cell(&self, field: Field) -> &str {
+        self.0.get(field.index()).map_or("", String::as_str)
     }
 
     pub(super) fn set(&mut self, field: Field, text: String) {
@@ -303,12 +308,20 @@ fn states(value: &Value) -> String {
 /// `[{"type": "gres", "name": "gpu:h100", "count": 4}]` as `gres/gpu:h100=4`.
 fn resources(value: &Value) -> Result<String, String> {
     let mut texts = Vec::new();
-    for entry in value.as_array().into_iter().flatten().filter(|entry| at(entry, "/type") == "gres") {
+    for entry in value.as_array().into_iter().flatten() {
         let name = string(at(entry, "/name"));
-        let count = number(at(entry, "/count")).unwrap_or(0);
-        if count < 0 && name.starts_with("gpu") {
-            return Err(format!("it tells {count} of {name}"));
+        if at(entry, "/type") != "gres"
+            || !(name.starts_with("gpu") || name.starts_with("shard") || name.starts_with("mps"))
+        {
+            continue;
         }
+        // `gpumem` and `gpuutil` are no counts.
+        if name.starts_with("gpu") && !(name == "gpu" || name.starts_with("gpu:")) {
+            continue;
+        }
+        let count = number(at(entry, "/count")).filter(|count| *count >= 0);
+        let count =
+            count.ok_or_else(|| format!("how many of {name} it held cannot be read: {}", at(entry, "/count")))?;
         texts.push(format!("gres/{name}={count}"));
     }
     Ok(texts.join(","))

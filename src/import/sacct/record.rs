@@ -112,6 +112,10 @@ impl RecordReader {
             self.survey.steps += 1;
             return Ok(Read::Step);
         }
+        if self.survey.has_raw_ids && cell(cells, Field::JobIdRaw).is_empty() && !suffix.is_empty() {
+            let reason = format!("it is empty, and {told} alone does not tell the job's own id; export it");
+            return Err((Field::JobIdRaw, reason));
+        }
         let identity = id_parts(raw).filter(|(_, _, step)| !step).map(|_| raw).ok_or_else(|| no_id(raw))?;
         let cluster = self.cluster(cells)?;
         let state = cell(cells, Field::State);
@@ -240,6 +244,12 @@ impl RecordReader {
             return Err((Field::End, "the job ends before it begins; correct or remove the line".into()));
         }
         let Some(interval) = Interval::new(start, end) else { return Ok(Held::Never(Some(first))) };
+        if lengths.suspended.is_some_and(|suspended| suspended > interval.length_us()) {
+            return Err((
+                Field::Suspended,
+                "the job was suspended for longer than from Start to End; correct the line".into(),
+            ));
+        }
         self.weigh_length(interval, lengths)?;
         self.survey.resized += u64::from(begin(start) != start);
         Ok(Interval::new(begin(start), end).map_or(Held::Never(Some(begin(start))), Held::Ended))
@@ -280,10 +290,10 @@ impl RecordReader {
     /// The GPUs that were allocated. What was asked for is none of them, but says where they are missing.
     fn gpus<'a>(&mut self, cells: &Cells<'a>, held: Held) -> Result<Vec<GpuCount<'a>>, Wrong> {
         let counts = tres::gpus(cell(cells, Field::AllocTres)).map_err(|reason| (Field::AllocTres, reason))?;
-        if matches!(held, Held::Never(_)) {
+        if matches!(held, Held::Never(None)) {
             return Ok(Vec::new());
         }
-        if !counts.is_empty() {
+        if !counts.is_empty() || matches!(held, Held::Never(_)) {
             return Ok(counts);
         }
         let asked = tres::gpus(cell(cells, Field::ReqTres)).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Records of a list as text, one a line, with a delimiter that may stand in names and line breaks that may, too.
 
+use std::collections::VecDeque;
 use std::io::BufRead;
 use std::ops::Range;
 
@@ -12,6 +13,8 @@ use super::tres;
 const LINE_BYTES_MAX: usize = 4 << 20;
 /// Most lines of one record.
 const RECORD_LINES_MAX: usize = 200;
+/// Most lines in a free text that look like records of their own.
+const WHOLE_RECORDS_MAX: u64 = 50;
 
 /// Which column is which field.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub(super) struct Row {
     cells: Vec<Range<usize>>,
     /// Whether it had more delimiters than columns, or line breaks.
     pub(super) mended: bool,
+    /// How many lines in a free text of it look like records of their own.
+    pub(super) whole_records: u64,
 }
 
 /// What cannot be read as a record.
@@ -100,6 +105,11 @@ impl Layout {
         Ok(Layout { delimiter: delimiter.to_owned(), names, places, free, strict, id, trailing, lacking })
     }
 
+    /// Whether the last column holds whatever people write, so that a record may go on behind it.
+    pub(super) fn ends_free(&self) -> bool {
+        !self.trailing && self.free.contains(&(self.names.len().wrapping_sub(1)))
+    }
+
     pub(super) fn has(&self, field: Field) -> bool {
         self.places.get(field.index()).copied().flatten().is_some()
     }
@@ -157,32 +167,68 @@ impl Layout {
         })
     }
 
-    /// Gives cells that are too many to a column of free text: the only one with which all others fit. Where several
-    /// do, they must agree in everything but free texts.
+    /// Gives cells that are too many to columns of free text, in every way there is. All readings in which the other
+    /// columns have their known forms must agree on them; then free texts alone are in doubt, which decide nothing.
     fn mend(&self, text: &str, cells: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
         let surplus = cells.len().checked_sub(self.names.len()).filter(|surplus| *surplus > 0)?;
+        let mut readings = 0;
         let mut found: Option<Vec<Range<usize>>> = None;
-        for free in &self.free {
-            let (first, last) = (cells.get(*free)?, cells.get(free + surplus)?);
-            let mut mended: Vec<Range<usize>> = cells.get(..*free)?.to_vec();
-            mended.push(first.start..last.end);
-            mended.extend(cells.get(free + surplus + 1..)?.iter().cloned());
-            if !self.fits(text, &mended) {
-                continue;
+        let mut shares = vec![0; self.free.len()];
+        *shares.first_mut()? = surplus;
+        loop {
+            readings += 1;
+            if readings > READINGS_MAX {
+                return None;
             }
-            let same = |other: &Vec<Range<usize>>| {
-                (0..self.names.len())
-                    .filter(|index| !self.free.contains(index))
-                    .all(|index| other.get(index) == mended.get(index))
-            };
-            match &found {
-                Some(other) if !same(other) => return None,
-                Some(_) => {}
-                None => found = Some(mended),
+            let mended = self.merged(cells, &shares)?;
+            if self.fits(text, &mended) {
+                let same = |other: &[Range<usize>]| {
+                    (0..self.names.len())
+                        .filter(|index| !self.free.contains(index))
+                        .all(|index| other.get(index) == mended.get(index))
+                };
+                match &found {
+                    Some(other) if !same(other) => return None,
+                    Some(_) => {}
+                    None => found = Some(mended),
+                }
+            }
+            if !next_shares(&mut shares) {
+                return found;
             }
         }
-        found
     }
+
+    /// The cells, where each column of free text takes so many more than one.
+    fn merged(&self, cells: &[Range<usize>], shares: &[usize]) -> Option<Vec<Range<usize>>> {
+        let mut merged = Vec::with_capacity(self.names.len());
+        let mut next = 0;
+        for index in 0..self.names.len() {
+            let more = self.free.iter().position(|free| *free == index).and_then(|place| shares.get(place));
+            let last = next + more.copied().unwrap_or(0);
+            merged.push(cells.get(next)?.start..cells.get(last)?.end);
+            next = last + 1;
+        }
+        Some(merged)
+    }
+}
+
+/// Most ways in which a record with too many cells is read.
+const READINGS_MAX: u32 = 5_000;
+
+/// The next way to share a sum, in a fixed order; `false` after the last.
+fn next_shares(shares: &mut [usize]) -> bool {
+    let Some(from) = shares.iter().rposition(|share| *share > 0) else { return false };
+    let last = shares.len() - 1;
+    let tail = if from == last { shares.last_mut().map_or(0, std::mem::take) } else { 0 };
+    let Some(from) = shares.iter().take(last).rposition(|share| *share > 0) else { return false };
+    if let Some(share) = shares.get_mut(from) {
+        *share -= 1;
+    }
+    if let Some(share) = shares.get_mut(from + 1) {
+        *share += tail + 1;
+    }
+    true
 }
 
 /// Reads records.
@@ -191,14 +237,14 @@ pub(super) struct Rows<R> {
     layout: Layout,
     /// The line that was read last.
     line: u64,
-    /// A line that was read but not used yet.
-    ahead: Option<(u64, String)>,
+    /// Lines that were read but not used yet.
+    ahead: VecDeque<(u64, String)>,
 }
 
 impl<R: BufRead> Rows<R> {
     /// Reads on in `reader`, of which `line` lines were read already.
     pub(super) fn new(reader: R, layout: Layout, line: u64) -> Rows<R> {
-        Rows { reader, layout, line, ahead: None }
+        Rows { reader, layout, line, ahead: VecDeque::new() }
     }
 
     pub(super) fn layout(&self) -> &Layout {
@@ -210,7 +256,7 @@ impl<R: BufRead> Rows<R> {
     /// # Errors
     /// What cannot be read as a record; the next call goes on behind it.
     pub(super) fn next(&mut self, row: &mut Row) -> Result<bool, BadRow> {
-        row.mended = false;
+        (row.mended, row.whole_records) = (false, 0);
         let Some((line, text)) = self.line()? else { return Ok(false) };
         (row.line, row.text) = (line, text);
         self.layout.split(&row.text, &mut row.cells);
@@ -218,7 +264,7 @@ impl<R: BufRead> Rows<R> {
         if row.cells.len() < wanted {
             self.join(row)?;
         }
-        if self.ends_free() {
+        if self.layout.ends_free() {
             self.join_last(row)?;
         }
         if row.cells.len() > wanted {
@@ -231,35 +277,65 @@ impl<R: BufRead> Rows<R> {
         Ok(true)
     }
 
-    /// Whether the last column holds whatever people write, so that a record may go on behind it.
-    fn ends_free(&self) -> bool {
-        !self.layout.trailing && self.layout.free.contains(&(self.layout.names.len().wrapping_sub(1)))
-    }
-
-    /// A record with too few columns goes on in the next line, unless that is a whole record itself.
+    /// A record with too few columns goes on below: up to the line that completes it in all its known forms, where the
+    /// break lies in a free text. What stands between, whole records too, is what somebody wrote into that text.
     fn join(&mut self, row: &mut Row) -> Result<(), BadRow> {
-        let wanted = self.layout.names.len();
-        let begun = row.cells.len();
+        let (wanted, begun) = (self.layout.names.len(), row.cells.len());
+        let broken = |row: &Row| {
+            bad(row, format!("it has {begun} columns, not {wanted}, and the lines below do not complete it"))
+        };
+        if !self.layout.free.contains(&(begun - 1)) {
+            return Err(broken(row));
+        }
         let mut next_cells = Vec::new();
-        for _ in 0..RECORD_LINES_MAX {
-            let broken = |row: &Row| {
-                bad(row, format!("it has {begun} columns, not {wanted}, and the lines below do not complete it"))
-            };
-            let Some((line, text)) = self.line()? else { return Err(broken(row)) };
-            self.layout.split(&text, &mut next_cells);
-            if next_cells.len() >= wanted && self.layout.begins(&text, &next_cells) {
-                self.ahead = Some((line, text));
-                return Err(broken(row));
+        let mut whole_records = 0;
+        for index in 0..RECORD_LINES_MAX {
+            if self.ahead.len() <= index {
+                // What cannot be read ends the search, and is told when its turn comes.
+                let Ok(Some(line)) = self.read_line() else { break };
+                self.ahead.push_back(line);
             }
-            row.text.push('\n');
-            row.text.push_str(&text);
-            row.mended = true;
-            self.layout.split(&row.text, &mut row.cells);
-            if row.cells.len() >= wanted {
+            let Some((_, text)) = self.ahead.get(index) else { break };
+            self.layout.split(text, &mut next_cells);
+            if next_cells.len() >= wanted && self.layout.begins(text, &next_cells) {
+                whole_records += 1;
+                continue;
+            }
+            if begun + next_cells.len() > wanted
+                && let Some((text, cells)) = self.completed(row, index, begun)
+            {
+                (row.text, row.cells) = (text, cells);
+                (row.mended, row.whole_records) = (true, whole_records);
+                self.ahead.drain(..=index);
                 return Ok(());
             }
+            if whole_records > WHOLE_RECORDS_MAX {
+                break;
+            }
         }
-        Err(bad(row, format!("it has {begun} columns, not {wanted}, and the lines below do not complete it")))
+        Err(broken(row))
+    }
+
+    /// The record that begins in `row` and ends with the line `index` ahead, if all its columns have their known forms.
+    fn completed(&self, row: &Row, index: usize, begun: usize) -> Option<(String, Vec<Range<usize>>)> {
+        let mut text = row.text.clone();
+        for (_, line) in self.ahead.iter().take(index) {
+            text.push('\n');
+            text.push_str(line);
+        }
+        text.push('\n');
+        let last_start = text.len();
+        let (_, last) = self.ahead.get(index)?;
+        text.push_str(last);
+        let mut last_cells = Vec::new();
+        self.layout.split(last, &mut last_cells);
+        let free = row.cells.get(begun - 1)?;
+        let mut cells: Vec<Range<usize>> = row.cells.get(..begun - 1)?.to_vec();
+        let mut rest = last_cells.into_iter().map(|cell| cell.start + last_start..cell.end + last_start);
+        cells.push(free.start..rest.next()?.end);
+        cells.extend(rest);
+        let cells = if cells.len() > self.layout.names.len() { self.layout.mend(&text, &cells)? } else { cells };
+        (cells.len() == self.layout.names.len() && self.layout.fits(&text, &cells)).then_some((text, cells))
     }
 
     /// What does not begin as a record belongs to the free text that the record before it ends with.
@@ -269,7 +345,7 @@ impl<R: BufRead> Rows<R> {
             let Some((line, text)) = self.line()? else { return Ok(()) };
             self.layout.split(&text, &mut next_cells);
             if self.layout.begins(&text, &next_cells) || next_cells.len() >= self.layout.names.len() {
-                self.ahead = Some((line, text));
+                self.ahead.push_front((line, text));
                 return Ok(());
             }
             let start = row.cells.last().map_or(0, |last| last.start);
@@ -284,9 +360,14 @@ impl<R: BufRead> Rows<R> {
 
     /// The next line that is not empty, without its end.
     fn line(&mut self) -> Result<Option<(u64, String)>, BadRow> {
-        if let Some(ahead) = self.ahead.take() {
+        if let Some(ahead) = self.ahead.pop_front() {
             return Ok(Some(ahead));
         }
+        self.read_line()
+    }
+
+    /// The next line of the file that is not empty, without its end.
+    fn read_line(&mut self) -> Result<Option<(u64, String)>, BadRow> {
         loop {
             let mut bytes = Vec::new();
             let line = self.line + 1;

@@ -66,6 +66,10 @@ pub(super) struct Survey {
     pub(super) mended: u64,
     /// Records of a job that changed its size.
     pub(super) resized: u64,
+    /// Lines in names that look like records of their own.
+    pub(super) whole_records: u64,
+    /// Whether the last column is free text, so that nothing marks the end of a record.
+    pub(super) ends_free: bool,
     pub(super) has_submit: bool,
     pub(super) refused: u64,
     /// Jobs that were requeued: told twice, or told once although they must have run before.
@@ -274,6 +278,23 @@ impl Survey {
                 format!(
                     "the delimiter may stand in the name of a job{mended}. Export with --delimiter=$'\\x1f' or --json"
                 ),
+            );
+        }
+        if self.whole_records > 0 {
+            tell(
+                "forged records",
+                Cost::Fault,
+                format!(
+                    "{} lines look like records of their own and stand in a name or another free text; they were not taken for jobs. Look who wrote them, and export with --json",
+                    self.whole_records
+                ),
+            );
+        }
+        if self.ends_free {
+            tell(
+                "end of records",
+                Cost::Warning,
+                "the last field is one that people write, so that nothing marks the end of a record: a name with a line break can make records of its own. Put another field behind it, or export with --json".into(),
             );
         }
         if !self.has_nodes {

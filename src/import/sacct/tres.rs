@@ -6,6 +6,8 @@ use crate::import::job_record::GPUS_MAX;
 pub(crate) const UNTYPED: &str = "gpu";
 /// What Slurm calls a part of a shared GPU.
 const SHARD: &str = "shard";
+/// What Slurm calls percents of a GPU that is shared by MPS.
+const MPS: &str = "mps";
 
 /// GPUs of one type: what Slurm calls it, and how many.
 pub(super) type GpuCount<'a> = (&'a str, i32);
@@ -19,6 +21,7 @@ pub(super) type GpuCount<'a> = (&'a str, i32);
 pub(super) fn gpus(tres: &str) -> Result<Vec<GpuCount<'_>>, String> {
     let mut total: Option<i32> = None;
     let mut counts: Vec<GpuCount<'_>> = Vec::new();
+    let mut shares = false;
     if !tres.contains("gres/") {
         return Ok(counts);
     }
@@ -27,8 +30,13 @@ pub(super) fn gpus(tres: &str) -> Result<Vec<GpuCount<'_>>, String> {
         let (name, count) = gres.split_once('=').ok_or_else(|| format!("“{entry}” is no NAME=COUNT"))?;
         let kind = match name.split_once(':') {
             Some(("gpu", kind)) => kind,
+            Some((SHARD, _)) => name,
             None if name == SHARD => SHARD,
             None if name == UNTYPED => UNTYPED,
+            _ if name == MPS || name.starts_with("mps:") => {
+                shares = true;
+                continue;
+            }
             _ => continue,
         };
         let count = self::count(count).ok_or_else(|| format!("“{entry}” is no count of GPUs"))?;
@@ -44,8 +52,11 @@ pub(super) fn gpus(tres: &str) -> Result<Vec<GpuCount<'_>>, String> {
             counts.push((kind, count));
         }
     }
-    let typed: i32 =
-        counts.iter().filter(|(kind, _)| *kind != SHARD).map(|(_, count)| *count).fold(0, i32::saturating_add);
+    let typed: i32 = counts
+        .iter()
+        .filter(|(kind, _)| !kind.starts_with(SHARD))
+        .map(|(_, count)| *count)
+        .fold(0, i32::saturating_add);
     match total {
         Some(total) if total < typed => {
             return Err(format!("“{tres}” tells {total} GPUs in all, but {typed} by type"));
@@ -54,6 +65,11 @@ pub(super) fn gpus(tres: &str) -> Result<Vec<GpuCount<'_>>, String> {
         _ => {}
     }
     counts.retain(|(_, count)| *count > 0);
+    if shares && counts.is_empty() {
+        return Err(format!(
+            "“{tres}” tells shares of GPUs by MPS, of which it cannot be said how much of a GPU they are"
+        ));
+    }
     Ok(counts)
 }
 
@@ -112,6 +128,8 @@ mod tests {
             ("cpu=8,gres/gpu=3,gres/gpu:a100=1,gres/gpu:a100_3g.20gb=2,node=1", vec![("a100", 1), ("a100_3g.20gb", 2)]),
             ("cpu=64,gres/gpu=8,node=4", vec![("gpu", 8)]),
             ("cpu=8,gres/shard=2,node=1", vec![("shard", 2)]),
+            ("gres/shard=2,gres/shard:a100=2", vec![("shard", 2), ("shard:a100", 2)]),
+            ("gres/gpu=1,gres/mps=50", vec![("gpu", 1)]),
             ("cpu=192,billing=192,node=1", vec![]),
             ("cpu=00:56:24,gres/gpumem=40777023488,gres/gpuutil=100,mem=10G", vec![]),
             ("gres/gpu=5,gres/gpu:a100=2", vec![("a100", 2), ("gpu", 3)]),
@@ -120,7 +138,14 @@ mod tests {
         ] {
             assert_eq!(gpus(tres).unwrap(), right, "{tres}");
         }
-        for bad in ["gres/gpu=1,gres/gpu:a100=2", "gres/gpu=x", "gres/gpu", "gres/gpu=1,gres/gpu=2", "gres/gpu=-1"] {
+        for bad in [
+            "gres/gpu=1,gres/gpu:a100=2",
+            "gres/gpu=x",
+            "gres/gpu",
+            "gres/gpu=1,gres/gpu=2",
+            "gres/gpu=-1",
+            "gres/mps=50",
+        ] {
             assert!(gpus(bad).is_err(), "{bad}");
         }
     }

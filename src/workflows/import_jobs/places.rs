@@ -88,8 +88,14 @@ impl Places<'_> {
     }
 }
 
+/// The nodes that a grant may be on. A list that tells counts for a job as a whole says only that each node may have its
+/// even part; what decides an amount must hold for all of its nodes.
 fn nodes_of<'r>(record: &'r JobRecord, grant: &'r Grant) -> Vec<&'r str> {
-    if grant.node.is_empty() { record.nodes.iter().map(String::as_str).collect() } else { vec![grant.node.as_str()] }
+    match record.nodes.as_slice() {
+        [] if grant.node.is_empty() => Vec::new(),
+        [] => vec![grant.node.as_str()],
+        nodes => nodes.iter().map(String::as_str).collect(),
+    }
 }
 
 fn unknown_pool(record: &JobRecord, node: Option<&str>) -> String {
