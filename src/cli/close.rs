@@ -11,7 +11,7 @@ use crate::workflows::statements;
 pub(super) struct Arguments {
     /// The month, such as 2017-10
     month: String,
-    /// Close also where more was held than the inventory has; why is written to the audit log
+    /// Close also where more was held than the inventory has, or jobs are told in part only; why is written to the audit log
     #[arg(long, value_name = "REASON")]
     accept_contradictions: Option<String>,
 }

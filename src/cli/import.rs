@@ -205,6 +205,12 @@ fn summary(file: &InputFile, imported: &Imported) -> String {
             imported.outdated
         );
     }
+    if imported.kept > 0 {
+        text += &format!(
+            "{} of the revised lines tell other of closed months than was charged; there, it stays as it is.\n",
+            imported.kept
+        );
+    }
     if imported.cut_facts > 0 {
         text += &format!("{} facts had more than {LENGTH_BYTES_MAX} bytes and were cut.\n", imported.cut_facts);
     }

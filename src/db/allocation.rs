@@ -35,6 +35,10 @@ pub struct Telling {
     pub end_state: String,
     /// Whether it still ran, so that its end is only when the list was written.
     pub provisional: bool,
+    /// When it was submitted, if known.
+    pub submit: Option<Instant>,
+    /// For how long it was suspended, in microseconds.
+    pub suspended_us: i64,
     /// Which import brought it.
     pub import_id: i64,
 }
@@ -66,6 +70,7 @@ pub struct NewTelling {
     sha256: Vec<u8>,
     import_id: i64,
     listed_id: Option<String>,
+    suspended_us: Option<i64>,
 }
 
 /// Which telling, of what.
@@ -100,6 +105,8 @@ pub struct TellingDetails {
     pub import_id: i64,
     /// What people call the attempt, where that is not its id.
     pub listed_id: Option<String>,
+    /// For how long it was suspended, in microseconds.
+    pub suspended_us: i64,
 }
 
 impl NewTelling {
@@ -121,6 +128,7 @@ impl NewTelling {
             sha256: details.sha256,
             import_id: details.import_id,
             listed_id: details.listed_id,
+            suspended_us: (details.suspended_us > 0).then_some(details.suspended_us),
         }
     }
 }
@@ -141,7 +149,11 @@ pub fn lock_imports(db: &mut Db) -> Result<(), DbError> {
 /// # Errors
 /// What the database says.
 pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BTreeMap<AttemptName, Telling>, DbError> {
-    type Row = (String, i64, (i64, i32, i64, i64, Vec<u8>, i32, i32, i32, String, String, i16, i64));
+    type Row = (
+        String,
+        i64,
+        (i64, i32, i64, i64, Vec<u8>, i32, i32, i32, String, String, i16, (i64, Option<i64>, Option<i64>)),
+    );
     let mut known = BTreeMap::new();
     for source_ids in source_ids.chunks(8_192) {
         let rows: Vec<Row> = on_db!(db, c => job::table
@@ -150,12 +162,13 @@ pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BT
             .order((job::id, allocation::revision))
             .select((job::source_id, job::start_us, (job::id, allocation::revision, allocation::start_us, allocation::end_us,
                 allocation::sha256, allocation::node_id, allocation::sku_id, allocation::fact_set_id, allocation::placements,
-                allocation::end_state, allocation::provisional, allocation::import_id)))
+                allocation::end_state, allocation::provisional,
+                (allocation::import_id, allocation::suspended_us, allocation::submit_us))))
             .load(c))?;
         for (
             source_id,
             attempt_start,
-            (job, revision, start, end, sha256, node, sku, facts, placements, end_state, provisional, import_id),
+            (job, revision, start, end, sha256, node, sku, facts, placements, end_state, provisional, more),
         ) in rows
         {
             let interval = Interval::new(Instant::from_micros(start), Instant::from_micros(end));
@@ -177,7 +190,9 @@ pub fn newest(db: &mut Db, cluster: ClusterId, source_ids: &[&str]) -> Result<BT
                     placements,
                     end_state,
                     provisional: provisional != 0,
-                    import_id,
+                    submit: more.2.map(Instant::from_micros),
+                    suspended_us: more.1.unwrap_or(0),
+                    import_id: more.0,
                 },
             );
         }
@@ -235,7 +250,7 @@ pub fn insert_jobs(db: &mut Db, cluster: ClusterId, attempts: &[&AttemptName]) -
 /// # Errors
 /// What the database says; a revision that is held already is an error.
 pub fn insert_tellings(db: &mut Db, tellings: &[NewTelling]) -> Result<(), DbError> {
-    insert_all!(db, allocation::table, 14, tellings)
+    insert_all!(db, allocation::table, 15, tellings)
 }
 
 /// What attempts that have usage between two instants are called, with their cluster, by number.
@@ -402,4 +417,26 @@ pub fn attempts(db: &mut Db, cluster: ClusterId, id: &str) -> Result<Vec<KnownAt
     let mut attempts: Vec<KnownAttempt> = newest.into_values().collect();
     attempts.sort_by(|a, b| (a.start, &a.source_id, &a.listed_id).cmp(&(b.start, &b.source_id, &b.listed_id)));
     Ok(attempts)
+}
+
+/// Attempts of which the newest telling is that they still ran, and that only part of an interval was told of: their
+/// clusters and ids, in order.
+///
+/// # Errors
+/// What the database says.
+pub fn told_in_part(db: &mut Db, interval: Interval) -> Result<Vec<(String, String)>, DbError> {
+    use crate::schema::cluster;
+    let newer = diesel::alias!(allocation as newer);
+    let later = newer
+        .filter(newer.field(allocation::job_id).eq(allocation::job_id))
+        .filter(newer.field(allocation::revision).gt(allocation::revision));
+    let within = allocation::end_us.gt(interval.start().micros()).and(allocation::end_us.lt(interval.end().micros()));
+    Ok(on_db!(db, c => allocation::table
+        .inner_join(job::table.on(job::id.eq(allocation::job_id)))
+        .inner_join(cluster::table.on(cluster::id.eq(job::cluster_id)))
+        .filter(allocation::provisional.eq(1).and(within).and(allocation::end_us.gt(allocation::start_us)))
+        .filter(diesel::dsl::not(diesel::dsl::exists(later)))
+        .order((cluster::name, job::source_id, job::start_us))
+        .select((cluster::name, job::source_id))
+        .load(c))?)
 }

@@ -174,6 +174,7 @@ diesel::table! {
         sha256 -> Binary,
         import_id -> BigInt,
         listed_id -> Nullable<Text>,
+        suspended_us -> Nullable<BigInt>,
     }
 }
 

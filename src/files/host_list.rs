@@ -1,7 +1,7 @@
 //! Lists of nodes as schedulers write them: `gpu[01-03,07],login1`, or names by comma, semicolon or space.
 
 /// Most nodes one job may name.
-const NODES_MAX: usize = 100_000;
+const NODES_MAX: usize = 20_000;
 
 /// The names in a list, in its order.
 ///

@@ -258,7 +258,7 @@ mod tests {
 [[node]]\ncluster = \"c\"\nnames = \"n[2-4]\"\npool = \"q\"\n[[node.gpu]]\nsku = \"h100\"\ncount = 1\n";
         let message = parsed(text).unwrap_err();
         let starts: Vec<&str> = message.lines().map(|line| line.split(": ").next().unwrap()).collect();
-        let places = ["3:8", "4:18", "8:9", "12:9", "18:9", "22:18", "26:9", "39:9"];
+        let places = ["3:8", "7:9", "11:9", "17:9", "21:18", "25:9", "38:9"];
         let places: Vec<String> = places.iter().map(|place| format!("inventory.toml:{place}")).collect();
         assert_eq!(starts, places, "{message}");
         for told in [
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(check(&three, &PriceBook::default()), Ok(()));
         assert!(
             check(&three, &prices).unwrap_err().starts_with(
-                "inventory.toml:19:12: slices: the slices have 9/7 of the compute slices of “a100”, so that no GPU can be cut like this; correct"
+                "inventory.toml:18:12: slices: the slices have 9/7 of the compute slices of “a100”, so that no GPU can be cut like this; correct"
             )
         );
         let sliced = GOOD.replace("sku = \"a100\"", "sku = \"a100_3g.20gb\"");

@@ -113,7 +113,11 @@ impl TakenOver {
         for earlier in self.earlier.values() {
             let Some(closing_id) = earlier.closing else { continue };
             let jobs: Vec<JobId> = earlier.attempts.iter().map(|(job, _)| *job).collect();
-            frozen.extend(closing::charges_of_jobs(db, closing_id, &jobs)?);
+            let then = closing::charges_of_jobs(db, closing_id, &jobs)?;
+            // What a closed month took over itself is not taken over again.
+            let done: BTreeSet<JobId> =
+                then.iter().filter(|charge| charge.kind == ChargeKind::Adjustment).map(|charge| charge.job).collect();
+            frozen.extend(then.into_iter().filter(|charge| !done.contains(&charge.job)));
         }
         let charges = own.iter().chain(of_open_months).chain(&frozen);
         let mut adjustments = Vec::new();

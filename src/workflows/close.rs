@@ -6,7 +6,7 @@
 
 use gpuledger_db::catalogue::{self, CatalogueKind};
 use gpuledger_db::closing::{self, Inputs};
-use gpuledger_db::{Db, audit, period, statement, usage};
+use gpuledger_db::{Db, allocation, audit, period, statement, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
 use gpuledger_domain::ids::checked_fact;
 use gpuledger_domain::time::Instant;
@@ -92,10 +92,13 @@ pub fn close_accepting(
             )));
         }
         refuse_adjusting_open_months(&priced)?;
-        let checked = match contradictions(db, calendar, &period, reason, clock()) {
+        let in_part = told_in_part(db, &period, reason)?;
+        let mut checked = match contradictions(db, calendar, &period, reason, clock()) {
             Err(AppError::Changed(_)) => continue,
             checked => checked?,
         };
+        let accepted: Vec<String> = checked.accepted.into_iter().chain(in_part).collect();
+        checked.accepted = (!accepted.is_empty()).then(|| accepted.join("; "));
         let views = drafts(&priced, &books)?;
         let Some(closing_id) = stage(db, &priced, &books, actor, clock())? else { continue };
         let closer = Closer { actor, checked };
@@ -192,6 +195,26 @@ fn contradictions(
             Err(AppError::Refused(format!(
                 "{month} cannot be closed: {count} contradictions between lists and inventory, first:\n{}\nLook with `gpuledger capacity --period {month}`. Then correct the inventory and apply it, or the list and import it; or close with --accept-contradictions \"REASON\"",
                 first.join("\n")
+            )))
+        }
+    }
+}
+
+/// Jobs that still ran when a list was made within the month, and of which no later list tells more: the rest of their
+/// time would be lost with the close. Unless a reason is given, it waits.
+fn told_in_part(db: &mut Db, period: &Period, reason: Option<&str>) -> Result<Option<String>, AppError> {
+    let jobs = allocation::told_in_part(db, period.interval)?;
+    match reason {
+        _ if jobs.is_empty() => Ok(None),
+        Some(reason) => Ok(Some(format!("{} jobs told in part accepted: {reason}", jobs.len()))),
+        None => {
+            let first: Vec<String> =
+                jobs.iter().take(SHOWN_MAX).map(|(cluster, id)| format!("  {id} of cluster {cluster}")).collect();
+            Err(AppError::Refused(format!(
+                "{month} cannot be closed: {} jobs still ran when the last list of them was made, within the month, first:\n{}\nImport a list made after the month, which tells their end or that they ran on; or close with --accept-contradictions \"REASON\", and what they held later in {month} is not charged",
+                jobs.len(),
+                first.join("\n"),
+                month = period.month
             )))
         }
     }

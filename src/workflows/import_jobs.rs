@@ -8,6 +8,7 @@
 mod decide;
 mod fresh;
 mod interned;
+mod kept;
 mod places;
 mod store;
 mod told;
@@ -72,6 +73,8 @@ pub struct Imported {
     pub cut_facts: u64,
     /// Of the known lines, those that tell an earlier end than is known, or what was superseded once.
     pub outdated: u64,
+    /// Of the revised lines, those that tell other of closed months than stays.
+    pub kept: u64,
     /// What to know of the list as a whole.
     pub notices: Vec<String>,
 }
@@ -250,7 +253,8 @@ fn store_batches(
     batches: Receiver<Batch>,
     bytes_before: u64,
 ) -> Result<Imported, AppError> {
-    let mut imported = Imported { counts: ImportCounts::default(), cut_facts: 0, outdated: 0, notices: Vec::new() };
+    let mut imported =
+        Imported { counts: ImportCounts::default(), cut_facts: 0, outdated: 0, kept: 0, notices: Vec::new() };
     let mut wrong = Diagnostics::default();
     for batch in batches {
         let decided = import.take_chunk(db, &batch.told)?;
@@ -267,6 +271,7 @@ fn store_batches(
         refused.sort_by_key(|line| line.line);
         refused.iter().for_each(|line| told(ask, &mut wrong, file, watcher, line));
         imported.outdated += decided.outdated;
+        imported.kept += decided.kept;
         imported.cut_facts += batch.cut_facts;
         imported.notices.extend(batch.notices);
         watcher.progress(bytes_before + batch.bytes_read);

@@ -33,10 +33,8 @@ pub struct Allocation {
     pub revision: i32,
     /// What it held, where.
     pub placements: Vec<Placement>,
-    /// For how long of its time it was suspended, in microseconds of wall time. The books do not say when.
+    /// How much of the instance-time of these placements it was suspended, in microseconds. The books do not say when.
     pub suspended_us: i64,
-    /// The length of the attempt, in microseconds of wall time.
-    pub length_us: i64,
 }
 
 /// Bits of a segment's number that count the placements of an imported allocation.
@@ -80,14 +78,13 @@ impl Allocation {
         Ok(segments)
     }
 
-    /// Each segment's part of the suspended time is its part of the time held: together suspended ÷ length of all.
+    /// Each segment's part of the suspended time is its part of the time held.
     fn spread_suspended(&self, segments: &mut [Segment]) -> Result<(), Overflow> {
-        let suspended = i128::from(self.suspended_us.min(self.length_us));
-        let part = |share: i128| Fraction::new(share * suspended, self.length_us.into()).ok_or(Overflow);
         let held: i128 = segments.iter().map(|segment| i128::from(segment.share_us)).sum();
+        let suspended = i128::from(self.suspended_us).min(held);
+        let part = |share: i128| Fraction::new(share * suspended, held).ok_or(Overflow);
         let exact = segments.iter().map(|segment| part(segment.share_us.into())).collect::<Result<Vec<_>, _>>()?;
-        let total = held.checked_mul(suspended).ok_or(Overflow)? / i128::from(self.length_us);
-        for (segment, part) in segments.iter_mut().zip(apportion(total, &exact)) {
+        for (segment, part) in segments.iter_mut().zip(apportion(suspended, &exact)) {
             segment.suspended_us = i64::try_from(part).map_err(|_| Overflow)?;
         }
         Ok(())
@@ -111,12 +108,12 @@ mod tests {
             let placement = |&count: &i32| Placement { interval, node: NodeId(1), on_node: NodeId(count), sku: SkuId(1),
                 count, facts: FactSetId(1) };
             let placements = counts.iter().map(placement).collect();
-            let suspended_us = length * suspended / 100;
-            let allocation = Allocation { job: JobId(7), revision: 3, placements, suspended_us, length_us: length };
-            let segments = allocation.segments().unwrap();
             let gpus: i64 = counts.iter().map(|&count| i64::from(count)).sum();
+            let suspended_us = length * gpus / 100 * suspended;
+            let allocation = Allocation { job: JobId(7), revision: 3, placements, suspended_us };
+            let segments = allocation.segments().unwrap();
             prop_assert_eq!(segments.iter().map(|segment| segment.share_us).sum::<i64>(), length * gpus);
-            prop_assert_eq!(segments.iter().map(|segment| segment.suspended_us).sum::<i64>(), suspended_us * gpus);
+            prop_assert_eq!(segments.iter().map(|segment| segment.suspended_us).sum::<i64>(), suspended_us);
             prop_assert!(segments.iter().all(|segment| (0..=segment.share_us).contains(&segment.suspended_us)));
             let mut keys: Vec<_> = segments.iter().map(|segment| segment.key).collect();
             keys.sort_unstable();

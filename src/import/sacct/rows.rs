@@ -13,6 +13,8 @@ use super::tres;
 const LINE_BYTES_MAX: usize = 4 << 20;
 /// Most lines of one record.
 const RECORD_LINES_MAX: usize = 200;
+/// After so many records that nothing completes, little is looked ahead.
+const BROKEN_IN_A_ROW_MAX: u32 = 20;
 /// Most lines in a free text that look like records of their own.
 const WHOLE_RECORDS_MAX: u64 = 50;
 
@@ -214,7 +216,7 @@ impl Layout {
 }
 
 /// Most ways in which a record with too many cells is read.
-const READINGS_MAX: u32 = 5_000;
+const READINGS_MAX: u32 = 300;
 
 /// The next way to share a sum, in a fixed order; `false` after the last.
 fn next_shares(shares: &mut [usize]) -> bool {
@@ -237,6 +239,8 @@ pub(super) struct Rows<R> {
     layout: Layout,
     /// The line that was read last.
     line: u64,
+    /// How many records before this one could not be completed, one after the other.
+    broken_in_a_row: u32,
     /// Lines that were read but not used yet.
     ahead: VecDeque<(u64, String)>,
 }
@@ -244,7 +248,7 @@ pub(super) struct Rows<R> {
 impl<R: BufRead> Rows<R> {
     /// Reads on in `reader`, of which `line` lines were read already.
     pub(super) fn new(reader: R, layout: Layout, line: u64) -> Rows<R> {
-        Rows { reader, layout, line, ahead: VecDeque::new() }
+        Rows { reader, layout, line, broken_in_a_row: 0, ahead: VecDeque::new() }
     }
 
     pub(super) fn layout(&self) -> &Layout {
@@ -263,6 +267,8 @@ impl<R: BufRead> Rows<R> {
         let wanted = self.layout.names.len();
         if row.cells.len() < wanted {
             self.join(row)?;
+        } else {
+            self.broken_in_a_row = 0;
         }
         if self.layout.ends_free() {
             self.join_last(row)?;
@@ -289,7 +295,10 @@ impl<R: BufRead> Rows<R> {
         }
         let mut next_cells = Vec::new();
         let mut whole_records = 0;
-        for index in 0..RECORD_LINES_MAX {
+        // Where nothing was whole for long, the columns are other than was said, and looking far ahead finds nothing.
+        let lines_max = if self.broken_in_a_row > BROKEN_IN_A_ROW_MAX { 2 } else { RECORD_LINES_MAX };
+        self.broken_in_a_row += 1;
+        for index in 0..lines_max {
             if self.ahead.len() <= index {
                 // What cannot be read ends the search, and is told when its turn comes.
                 let Ok(Some(line)) = self.read_line() else { break };
@@ -307,6 +316,7 @@ impl<R: BufRead> Rows<R> {
                 (row.text, row.cells) = (text, cells);
                 (row.mended, row.whole_records) = (true, whole_records);
                 self.ahead.drain(..=index);
+                self.broken_in_a_row = 0;
                 return Ok(());
             }
             if whole_records > WHOLE_RECORDS_MAX {

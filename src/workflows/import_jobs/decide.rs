@@ -1,4 +1,7 @@
-//! What a line tells beyond what is known of its attempt.
+//! What a line tells beyond what is known of its attempt, and how much of that may be written.
+//!
+//! What an attempt held within a closed month never changes. A telling of a job that still ran when its month closed
+//! counts for the time outside; one that would change what was final in a closed month is refused.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,20 +19,35 @@ pub(super) struct Known<'t> {
     pub(super) sha256: Vec<u8>,
     pub(super) holding: Holding,
     pub(super) placements: String,
+    pub(super) suspended_us: i64,
+    pub(super) submit: Option<Instant>,
     pub(super) end_state: String,
     pub(super) provisional: bool,
     /// Whether this very list told it.
     pub(super) of_this_list: bool,
     /// What the database holds.
     pub(super) stored: Option<Telling>,
-    /// The line that tells more than the database holds.
-    pub(super) newest: Option<&'t Told>,
+    /// The line that tells more than the database holds, and what of it counts.
+    pub(super) newest: Option<(&'t Told, Taken)>,
     /// Whether a telling of the whole attempt takes the place of this one, which was of a part of it.
     pub(super) taken_back: bool,
 }
 
 /// All that is known of the attempts of a chunk.
 pub(super) type KnownAttempts<'t> = BTreeMap<&'t AttemptName, Known<'t>>;
+
+/// What of a line counts.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    /// When the attempt holds its GPUs.
+    pub(super) interval: Option<Interval>,
+    /// Whether its end is still to be told.
+    pub(super) provisional: bool,
+    /// The closed periods that the attempt touches: within them, what was held stays as it is.
+    pub(super) closed: Vec<Interval>,
+    /// Whether the line tells other of a closed period than stays.
+    pub(super) kept: bool,
+}
 
 /// What a line tells beyond what is known.
 pub(super) enum News {
@@ -39,9 +57,8 @@ pub(super) enum News {
     /// Another attempt of the job stands in the way, as far as is known yet.
     Overlap(String),
     NoGpuTime,
-    Told,
-    /// The whole of an attempt of which these tellings were parts.
-    Whole(Vec<AttemptName>),
+    /// With the tellings that it is the whole of.
+    Told(Taken, Vec<AttemptName>),
     Refused(String),
 }
 
@@ -55,15 +72,17 @@ pub(super) struct Judge<'a> {
     pub(super) closed: &'a [Period],
 }
 
-impl<'t> Known<'t> {
+impl Known<'_> {
     /// What the database holds of it.
-    pub(super) fn stored(telling: &Telling, import_id: i64) -> Known<'t> {
+    pub(super) fn stored(telling: &Telling, import_id: i64) -> Known<'static> {
         let Telling { node, sku, facts, .. } = *telling;
         Known {
             interval: telling.interval,
             sha256: telling.sha256.clone(),
             holding: Holding { node, sku, facts },
             placements: telling.placements.clone(),
+            suspended_us: telling.suspended_us,
+            submit: telling.submit,
             end_state: telling.end_state.clone(),
             provisional: telling.provisional,
             of_this_list: telling.import_id == import_id,
@@ -77,6 +96,11 @@ impl<'t> Known<'t> {
     fn superseded(&self, told: &Told) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.superseded.contains(&told.sha256))
     }
+
+    /// Whether a line tells the same GPUs for the same facts.
+    fn holds_as(&self, told: &Told, holding: &Holding) -> bool {
+        self.holding == *holding && self.placements == told.placements
+    }
 }
 
 impl Judge<'_> {
@@ -87,26 +111,27 @@ impl Judge<'_> {
             // To take back what is not known is no news.
             None if told.interval.is_none() => return News::NoGpuTime,
             Some(before) if before.sha256 == told.sha256 => return News::Nothing,
+            Some(before) if told.interval.is_none() && !self.restate && !before.provisional => return News::NoGpuTime,
             Some(before) if contradict(before, told, holding) => {
                 return News::Refused(
                     "an earlier line of this list tells other GPUs for the same job; if both are held, map a component column, else remove one".into(),
                 );
             }
-            Some(before) if self.is_older(before, told) => {
-                return News::Outdated;
-            }
+            Some(before) if self.is_older(before, told) => return News::Outdated,
+            Some(before) if tells_less(before, told, holding) => return News::Nothing,
             _ => {}
         }
         let parts = match self.others(known, told) {
             Ok(parts) => parts,
             Err(news) => return news,
         };
-        let mut changed = changed(before, told, holding);
-        changed.extend(parts.iter().filter_map(|name| known.get(name)).filter_map(|part| part.interval));
-        match self.closed_month(&changed) {
-            Some(refused) => refused,
-            None if parts.is_empty() => News::Told,
-            None => News::Whole(parts),
+        let taken_back = parts.iter().filter_map(|name| known.get(name)).filter_map(|part| part.interval);
+        if let Some(refused) = self.refused(&taken_back.collect::<Vec<_>>()) {
+            return refused;
+        }
+        match self.taken(before, told, holding) {
+            Ok(taken) => News::Told(taken, parts),
+            Err(refused) => refused,
         }
     }
 
@@ -114,12 +139,17 @@ impl Judge<'_> {
     pub(super) fn news_of_an_unknown_job(&self, told: &Told) -> News {
         match told.interval {
             None => News::NoGpuTime,
-            Some(interval) => self.closed_month(&[interval]).unwrap_or(News::Told),
+            Some(interval) => self.refused(&[interval]).unwrap_or_else(|| News::Told(self.all_of(told), Vec::new())),
         }
     }
 
+    /// The line as it stands.
+    fn all_of(&self, told: &Told) -> Taken {
+        Taken { interval: told.interval, provisional: told.provisional, closed: Vec::new(), kept: false }
+    }
+
     /// The refusal of a change in a closed month, if any of it lies in one.
-    fn closed_month(&self, changed: &[Interval]) -> Option<News> {
+    fn refused(&self, changed: &[Interval]) -> Option<News> {
         let touched = |closed: &&Period| changed.iter().any(|part| part.intersection(closed.interval).is_some());
         self.closed.iter().find(touched).map(|month| {
             News::Refused(format!(
@@ -129,8 +159,46 @@ impl Judge<'_> {
         })
     }
 
+    /// What of a line counts: all of it where no closed month is touched.
+    fn taken(&self, before: Option<&Known<'_>>, told: &Told, holding: &Holding) -> Result<Taken, News> {
+        let was = before.and_then(|before| before.interval);
+        let touched: Vec<Interval> = was.into_iter().chain(told.interval).collect();
+        let closed: Vec<Interval> = self
+            .closed
+            .iter()
+            .map(|period| period.interval)
+            .filter(|closed| touched.iter().any(|part| part.intersection(*closed).is_some()))
+            .collect();
+        let (Some(before), Some(was), false) = (before, was, closed.is_empty()) else {
+            return match self.refused(&touched) {
+                Some(refused) => Err(refused),
+                None => Ok(self.all_of(told)),
+            };
+        };
+        let in_closed = |part: Interval| closed.iter().any(|closed| closed.intersection(part).is_some());
+        if !before.provisional {
+            return match self.refused(&changed(before, told, holding)) {
+                Some(refused) => Err(refused),
+                None => Ok(Taken { closed, ..self.all_of(told) }),
+            };
+        }
+        // It still ran when its month closed: within closed months it holds what it was charged for.
+        let ends_in_closed = told.interval.and_then(last_moment).is_none_or(in_closed);
+        let other_time = changed_time(was, told.interval).into_iter().any(in_closed);
+        let kept =
+            ends_in_closed || other_time || !before.holds_as(told, holding) || before.suspended_us != told.suspended_us;
+        if !ends_in_closed {
+            return Ok(Taken { closed, kept, ..self.all_of(told) });
+        }
+        let frozen_end = closed.iter().filter_map(|closed| closed.intersection(was)).map(Interval::end).max();
+        let interval = frozen_end.and_then(|end| Interval::new(was.start(), end));
+        // Its end is told, but belongs to a month that is closed: who pays for it was decided without it.
+        Ok(Taken { interval, provisional: true, closed, kept })
+    }
+
     /// Attempts of one job follow each other; one that lies across another is the same with another start. Where
-    /// lists are clipped, one within another is a part of it: those that this line is the whole of.
+    /// lists are clipped, one within another is a part of it: those that this line is the whole of. No telling of a job
+    /// that still ran stands against one of its end.
     fn others(&self, known: &KnownAttempts<'_>, told: &Told) -> Result<Vec<AttemptName>, News> {
         let Some(interval) = told.interval else { return Ok(Vec::new()) };
         let from = AttemptName { source_id: told.name.source_id.clone(), start: Instant::MIN };
@@ -140,16 +208,25 @@ impl Judge<'_> {
             .filter(|(name, _)| ***name != told.name);
         let overlapping = others.filter_map(|(name, other)| {
             let theirs = other.interval?;
-            interval.intersection(theirs).map(|both| (*name, theirs, both))
+            interval.intersection(theirs).map(|both| (*name, other, theirs, both))
         });
         let mut parts = Vec::new();
-        for (name, theirs, both) in overlapping {
-            if self.clips && both == interval {
+        for (name, other, theirs, both) in overlapping {
+            let (final_in_running, running_over_final) =
+                (other.provisional && !told.provisional, told.provisional && !other.provisional);
+            // A start that moved: what ran was told by the start of an earlier look, the end by the true one.
+            let moved = self.clips && final_in_running && told.submit.is_some() && told.submit == other.submit;
+            if self.clips && both == interval && !final_in_running {
                 return Err(News::Outdated);
             }
-            if !(self.clips && both == theirs) {
+            if !moved && (!(self.clips && both == theirs) || running_over_final) {
+                let clipped = if self.clips {
+                    ". Of lists that were clipped to windows by -T, the windows may follow each other or lie one within the other"
+                } else {
+                    ""
+                };
                 return Err(News::Overlap(format!(
-                    "the job holds its GPUs already in {theirs}, under another start; a job is charged once, so this line was left out"
+                    "the job holds its GPUs already in {theirs}, under another start; a job is charged once, so this line was left out{clipped}"
                 )));
             }
             parts.push(name.clone());
@@ -180,17 +257,44 @@ fn contradict(before: &Known<'_>, told: &Told, holding: &Holding) -> bool {
     before.of_this_list && !final_at_last && told.interval.is_some() && other
 }
 
-/// The time in which an attempt would hold other than it is known to, or end in another way.
-fn changed(before: Option<&Known<'_>>, told: &Told, holding: &Holding) -> Vec<Interval> {
-    let (was, is) = (before.and_then(|before| before.interval), told.interval);
-    let (Some(was), Some(is)) = (was, is) else { return was.into_iter().chain(is).collect() };
-    if before.is_some_and(|before| before.holding != *holding || before.placements != told.placements) {
+/// Whether a line tells the same, but not how the job ended, which is known: a list without states takes none away.
+fn tells_less(before: &Known<'_>, told: &Told, holding: &Holding) -> bool {
+    told.end_state.is_empty()
+        && !before.end_state.is_empty()
+        && !told.provisional
+        && before.interval == told.interval
+        && before.suspended_us == told.suspended_us
+        && before.holds_as(told, holding)
+}
+
+/// The time by which two intervals differ.
+fn changed_time(was: Interval, is: Option<Interval>) -> Vec<Interval> {
+    let Some(is) = is else { return vec![was] };
+    if was.intersection(is).is_none() {
         return vec![was, is];
     }
     let between = |a: Instant, b: Instant| Interval::new(a.min(b), a.max(b));
-    let moved = between(was.start(), is.start()).into_iter().chain(between(was.end(), is.end()));
-    let other_end = before.is_some_and(|before| before.end_state != told.end_state);
-    moved.chain(other_end.then(|| last_moment(is)).flatten()).collect()
+    between(was.start(), is.start()).into_iter().chain(between(was.end(), is.end())).collect()
+}
+
+/// The time in which an attempt whose end was told would hold other than it did, or be paid for by another.
+fn changed(before: &Known<'_>, told: &Told, holding: &Holding) -> Vec<Interval> {
+    let Some(was) = before.interval else { return told.interval.into_iter().collect() };
+    let Some(is) = told.interval else { return vec![was] };
+    if !before.holds_as(told, holding) {
+        return vec![was, is];
+    }
+    let mut changed = changed_time(was, Some(is));
+    // Who pays for an attempt is decided where it ends.
+    if was.end() != is.end() || before.end_state != told.end_state || before.provisional != told.provisional {
+        changed.extend(last_moment(was));
+        changed.extend(last_moment(is));
+    }
+    // Suspended time is spread over what is not closed.
+    if before.suspended_us != told.suspended_us {
+        changed.extend(last_moment(is));
+    }
+    changed
 }
 
 /// The last microsecond of an attempt: what is booked at its end belongs to the period that holds it.

@@ -12,14 +12,16 @@ use gpuledger_db::usage::{self, Mark};
 use gpuledger_db::{Db, period, segment};
 use gpuledger_domain::calendar::{BillingCalendar, Period};
 use gpuledger_domain::ids::{ClusterName, JobId, NodeId};
-use gpuledger_domain::metering::{Allocation, Segment};
-use gpuledger_domain::time::{Instant, Interval};
+use gpuledger_domain::metering::{Allocation, Placement, Segment};
+use gpuledger_domain::time::{Hour, Instant, Interval};
+use gpuledger_domain::units::Overflow;
 use sha2::{Digest, Sha256};
 
 use super::ImportJobs;
-use super::decide::{Judge, Known, KnownAttempts, News, last_moment};
+use super::decide::{Judge, Known, KnownAttempts, News, Taken, last_moment};
 use super::fresh::Fresh;
 use super::interned::{Holding, Interned};
+use super::kept::{Kept, outside, whole_hours};
 use super::told::Told;
 use crate::error::AppError;
 use crate::import::job_record::RefusedLine;
@@ -46,6 +48,8 @@ pub(super) struct Decided {
     pub(super) without_gpu_time: i64,
     /// Of the known ones, those that tell an earlier end than is known, or what was superseded once.
     pub(super) outdated: u64,
+    /// Of the revised ones, those that tell other of closed months than stays.
+    pub(super) kept: u64,
     pub(super) refused: Vec<RefusedLine>,
 }
 
@@ -81,6 +85,7 @@ impl<'a> Import<'a> {
             decided.revised += stored.revised;
             decided.without_gpu_time += stored.without_gpu_time;
             decided.outdated += stored.outdated;
+            decided.kept += stored.kept;
             decided.refused.extend(stored.refused);
         }
         Ok(decided)
@@ -99,8 +104,9 @@ impl<'a> Import<'a> {
         let mut written = Vec::with_capacity(told.len());
         for told in alone {
             match judge.news_of_an_unknown_job(told) {
-                News::Told => {
-                    written.push(Written { told, holding: self.interned.holding(db, cluster, told)?, stored: None })
+                News::Told(taken, _) => {
+                    let holding = self.interned.holding(db, cluster, told)?;
+                    written.push(Written { told, taken, holding, stored: None });
                 }
                 News::Refused(reason) => decided.refused.push(refusal(told, reason)),
                 _ => decided.without_gpu_time += 1,
@@ -111,9 +117,9 @@ impl<'a> Import<'a> {
         self.weigh(db, cluster, &judge, told_again, &mut known, &mut decided)?;
         let (taken_back, known): (Vec<Known<'_>>, Vec<Known<'_>>) =
             known.into_values().partition(|known| known.taken_back);
-        let news = known
-            .into_iter()
-            .filter_map(|Known { newest, holding, stored, .. }| newest.map(|told| Written { told, holding, stored }));
+        let news = known.into_iter().filter_map(|Known { newest, holding, stored, .. }| {
+            newest.map(|(told, taken)| Written { told, taken, holding, stored })
+        });
         written.extend(news);
         let taken_back = taken_back.into_iter().filter_map(|known| known.stored).collect();
         self.write(db, cluster, written, taken_back, &mut decided)?;
@@ -231,7 +237,7 @@ impl<'a> Import<'a> {
     ) -> Result<(), AppError> {
         let mut writing = Writing::default();
         for telling in taken_back {
-            self.remove(db, cluster, &mut writing, &telling)?;
+            self.remove(db, cluster, &mut writing, &telling, &[])?;
             writing.tellings.push(self.nothing(&telling));
         }
         // In the order of time, so that numbers and segments go where the keys are.
@@ -240,7 +246,7 @@ impl<'a> Import<'a> {
             written.iter().filter(|written| written.stored.is_none()).map(|written| &written.told.name).collect();
         let mut new_ids = allocation::insert_jobs(db, cluster, &new)?.into_iter();
         writing.tellings.reserve(written.len());
-        for Written { told, holding, stored } in written {
+        for Written { told, taken, holding, stored } in written {
             let (job, revision) = match &stored {
                 Some(telling) => (telling.job, telling.revision + 1),
                 None => (new_ids.next().unwrap_or(JobId(0)), 1),
@@ -248,17 +254,18 @@ impl<'a> Import<'a> {
             match &stored {
                 Some(telling) => {
                     decided.revised += 1;
-                    self.remove(db, cluster, &mut writing, telling)?;
-                    let other_end = telling.end_state != told.end_state;
-                    let end = told.interval.filter(|_| other_end).and_then(last_moment);
+                    decided.kept += u64::from(taken.kept);
+                    let other_end = telling.end_state != told.end_state || telling.provisional != taken.provisional;
+                    let end = taken.interval.filter(|_| other_end).and_then(last_moment);
                     writing.other_ends.extend(end.map(|end| self.calendar.period_of(end.start())));
                 }
                 None => decided.added += 1,
             }
-            self.add(db, cluster, &mut writing, told, (job, revision))?;
+            self.add(db, cluster, &mut writing, (told, &taken), stored.as_ref(), (job, revision))?;
             let Holding { node, sku, facts } = holding;
             let telling = TellingOf { job, revision, node, sku, facts };
-            writing.tellings.push(NewTelling::new(&telling, told.interval, told.name.start, self.details(told)));
+            let details = TellingDetails { provisional: taken.provisional, ..self.details(told) };
+            writing.tellings.push(NewTelling::new(&telling, taken.interval, told.name.start, details));
             if writing.segments.len() >= CHUNK_SEGMENTS {
                 insert_sorted(db, &mut writing.segments)?;
             }
@@ -273,43 +280,75 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Makes the segments of a line, and marks their days.
+    /// Makes the segments of a line in place of those of the telling before, and marks their days. Segments in closed
+    /// periods stay; the others share what was suspended beyond them.
     fn add(
         &mut self,
         db: &mut Db,
         cluster: ClusterId,
         writing: &mut Writing,
-        told: &Told,
+        (told, taken): (&Told, &Taken),
+        stored: Option<&Telling>,
         (job, revision): (JobId, i32),
     ) -> Result<(), AppError> {
-        let Some(interval) = told.interval else { return Ok(()) };
-        let placements = self.interned.placements(db, cluster, told)?;
+        let mut kept = Kept::default();
+        if let Some(telling) = stored {
+            kept = self.remove(db, cluster, writing, telling, &taken.closed)?;
+        }
+        let Some(interval) = taken.interval else { return Ok(()) };
+        let whole = self.interned.placements(db, cluster, told)?;
+        let held = |placements: &[Placement]| -> i128 {
+            placements
+                .iter()
+                .map(|placement| i128::from(placement.interval.length_us()) * i128::from(placement.count))
+                .sum()
+        };
+        let told_length = told.interval.map_or(1, Interval::length_us);
+        let suspended = held(&whole) * i128::from(told.suspended_us) / i128::from(told_length.max(1));
+        let suspended_us = i64::try_from((suspended - kept.suspended_us).max(0)).map_err(|_| Overflow)?;
+        let mut placements = Vec::with_capacity(whole.len());
+        for placement in whole {
+            let Some(within) = placement.interval.intersection(interval) else { continue };
+            let parts = outside(within, taken.closed.iter().chain(&kept.intervals));
+            placements.extend(parts.into_iter().map(|interval| Placement { interval, ..placement }));
+        }
         for placement in &placements {
             self.mark_days(writing, placement.node, placement.interval);
         }
-        let (suspended_us, length_us) = (told.suspended_us, interval.length_us());
-        let allocation = Allocation { job, revision, placements, suspended_us, length_us };
+        let allocation = Allocation { job, revision, placements, suspended_us };
         writing.segments.extend(allocation.segments()?);
         Ok(())
     }
 
-    /// Removes the segments of a telling that is superseded, and marks their days.
+    /// Removes the segments of a telling that is superseded, but for those in closed periods, and marks their days.
     fn remove(
         &self,
         db: &mut Db,
         cluster: ClusterId,
         writing: &mut Writing,
         telling: &Telling,
-    ) -> Result<(), AppError> {
-        let Some(was) = telling.interval else { return Ok(()) };
+        closed: &[Interval],
+    ) -> Result<Kept, AppError> {
+        let Some(was) = telling.interval else { return Ok(Kept::default()) };
         // Where it held GPUs in several pools, any of the cluster's may be among them.
         let several = telling.placements.contains('@');
         let nodes = if several { dimensions::stand_ins(db, cluster)? } else { vec![telling.node] };
-        for node in nodes {
-            segment::remove_superseded(db, node, telling.job, was)?;
-            self.mark_days(writing, node, was);
+        // Whole hours: a segment that reaches out of a closed period stays as it is.
+        let kept: Vec<Interval> =
+            closed.iter().filter_map(|closed| whole_hours(closed.intersection(was)?)?.intersection(was)).collect();
+        let mut suspended_us = 0;
+        for part in &kept {
+            let hours: Vec<Hour> = part.hours().collect();
+            let segments = segment::of_attempt(db, &nodes, telling.job, &hours)?;
+            suspended_us += segments.iter().map(|segment| i128::from(segment.suspended_us)).sum::<i128>();
         }
-        Ok(())
+        for part in outside(was, kept.iter()) {
+            for node in &nodes {
+                segment::remove_superseded(db, *node, telling.job, part)?;
+                self.mark_days(writing, *node, part);
+            }
+        }
+        Ok(Kept { intervals: kept, suspended_us })
     }
 
     /// A telling by which an attempt held nothing, since a telling of the whole takes its place.
@@ -325,6 +364,7 @@ impl<'a> Import<'a> {
             sha256: sha256.finalize().to_vec(),
             import_id: self.import_id,
             listed_id: None,
+            suspended_us: 0,
         };
         let of = TellingOf { job, revision: revision + 1, node, sku, facts };
         let start = telling.interval.map_or(Instant::from_micros(0), Interval::start);
@@ -351,6 +391,7 @@ impl<'a> Import<'a> {
             sha256: told.sha256.clone(),
             import_id: self.import_id,
             listed_id: (!told.listed_id.is_empty()).then(|| told.listed_id.clone()),
+            suspended_us: told.suspended_us,
         }
     }
 }
@@ -358,6 +399,7 @@ impl<'a> Import<'a> {
 /// A line that is written, what it holds, and what the database holds of its attempt.
 struct Written<'t> {
     told: &'t Told,
+    taken: Taken,
     holding: Holding,
     stored: Option<Telling>,
 }
@@ -396,7 +438,7 @@ fn settle<'t>(known: &mut KnownAttempts<'t>, decided: &mut Decided, told: &'t To
             decided.outdated += 1;
         }
         News::Overlap(reason) | News::Refused(reason) => decided.refused.push(refusal(told, reason)),
-        News::Whole(parts) => {
+        News::Told(taken, parts) => {
             for part in &parts {
                 let Some(part) = known.get_mut(part) else { continue };
                 (part.taken_back, part.interval, part.newest) = (true, None, None);
@@ -404,9 +446,6 @@ fn settle<'t>(known: &mut KnownAttempts<'t>, decided: &mut Decided, told: &'t To
                 decided.known += i64::from(part.stored.is_none());
                 decided.revised += i64::from(part.stored.is_some());
             }
-            settle(known, decided, told, holding, News::Told);
-        }
-        News::Told => {
             let before = known.remove(&told.name);
             // A line that a later one of the same chunk outdoes was known for the while.
             decided.known += i64::from(before.as_ref().is_some_and(|before| before.newest.is_some()));
@@ -414,15 +453,17 @@ fn settle<'t>(known: &mut KnownAttempts<'t>, decided: &mut Decided, told: &'t To
             let back = stored.as_ref().is_some_and(|stored| stored.sha256 == told.sha256);
             decided.known += i64::from(back);
             let now = Known {
-                interval: told.interval,
+                interval: taken.interval,
                 sha256: told.sha256.clone(),
                 holding,
                 placements: told.placements.clone(),
+                suspended_us: told.suspended_us,
+                submit: told.submit,
                 end_state: told.end_state.clone(),
-                provisional: told.provisional,
+                provisional: taken.provisional,
                 of_this_list: true,
                 stored,
-                newest: (!back).then_some(told),
+                newest: (!back).then_some((told, taken)),
                 taken_back: false,
             };
             known.insert(&told.name, now);

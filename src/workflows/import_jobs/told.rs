@@ -14,11 +14,13 @@ use sha2::{Digest, Sha256};
 use super::places::{Piece, Places};
 use crate::error::AppError;
 use crate::import::Ordinals;
-use crate::import::job_record::{Held, JobIdentity, JobRecord, RefusedLine};
+use crate::import::job_record::{Grant, Held, JobIdentity, JobRecord, RefusedLine};
 use crate::workflows::job_facts;
 
 /// Most segments of one attempt: past it, a date is a slip.
 const ATTEMPT_SEGMENTS_MAX: i64 = 2_000_000;
+/// Most segments of one attempt that name their nodes.
+const ATTEMPT_SEGMENTS_BY_NODE_MAX: i64 = 500_000;
 /// Distinct sets of facts kept in memory.
 const FACT_SETS_MAX: usize = 65_536;
 
@@ -81,16 +83,25 @@ impl<'a> Preparer<'a> {
         Preparer { places, restate: false, as_of: None, now, ordinals, fact_sets: HashMap::default() }
     }
 
-    pub(super) fn prepare(&mut self, record: JobRecord) -> Result<Prepared, AppError> {
+    pub(super) fn prepare(&mut self, mut record: JobRecord) -> Result<Prepared, AppError> {
         let name = self.name(&record);
-        let refused = |reason| Ok(Prepared::Refused(RefusedLine { line: record.line, field: String::new(), reason }));
+        let line = record.line;
+        let refused = |reason| Ok(Prepared::Refused(RefusedLine { line, field: String::new(), reason }));
         let interval = match self.interval(&record) {
             Ok(Held::Ended(interval)) => Some(interval),
-            Ok(Held::Never(Some(_))) if self.restate && matches!(record.identity, JobIdentity::Id(_)) => None,
+            // What held GPUs for no time may end what was told of it while it ran.
+            Ok(Held::Never(Some(_)))
+                if matches!(record.identity, JobIdentity::Id(_)) && (self.restate || !record.grants.is_empty()) =>
+            {
+                None
+            }
             Ok(Held::Running { .. }) => return Ok(Prepared::Running),
             Ok(Held::Never(_)) => return Ok(Prepared::NoGpuTime),
             Err(reason) => return refused(reason),
         };
+        if let Err(reason) = interval.map_or(Ok(()), |interval| keep_segments_few(&mut record, interval)) {
+            return refused(reason);
+        }
         // What held nothing was somewhere, too.
         let somewhen = Interval::new(name.start, name.start.plus_micros(1).unwrap_or(name.start));
         let Some(whole) = interval.or(somewhen) else { return Ok(Prepared::NoGpuTime) };
@@ -108,7 +119,7 @@ impl<'a> Preparer<'a> {
     /// A piece without GPUs, for a job that is taken back by a line that names none.
     fn nothing(&self, record: &JobRecord, whole: Interval) -> Result<Vec<Piece>, String> {
         let sku = gpuledger_domain::ids::SkuCode::parse("none")?;
-        let grants = vec![crate::import::job_record::Grant { node: String::new(), sku, count: 0 }];
+        let grants = vec![Grant { node: String::new(), sku, count: 0 }];
         self.places.pieces(&JobRecord { grants, ..record.clone() }, whole)
     }
 
@@ -186,7 +197,7 @@ impl<'a> Preparer<'a> {
         let interval = match record.held {
             Held::Ended(interval) => interval,
             Held::Running { start, until } => {
-                let Some(until) = self.as_of.or(until) else { return Ok(record.held) };
+                let Some(until) = until.or(self.as_of) else { return Ok(record.held) };
                 if matches!(record.identity, JobIdentity::Row(_)) {
                     return Err("it still runs and has no id, so that it would be another job once it ends; map an id, or import it when it has ended".into());
                 }
@@ -196,15 +207,32 @@ impl<'a> Preparer<'a> {
             }
             Held::Never(start) => return Ok(Held::Never(start)),
         };
-        let grants = i64::try_from(record.grants.len()).unwrap_or(i64::MAX);
         if interval.end() > self.now {
-            Err(format!("it ends at {}, which is still to come; correct the line", interval.end()))
-        } else if (interval.length_us() / HOUR_US + 2).saturating_mul(grants) > ATTEMPT_SEGMENTS_MAX {
-            Err(format!("it holds {grants} nodes from {} to {}; correct the line", interval.start(), interval.end()))
-        } else {
-            Ok(Held::Ended(interval))
+            return Err(format!("it ends at {}, which is still to come; correct the line", interval.end()));
         }
+        Ok(Held::Ended(interval))
     }
+}
+
+/// A job on so many nodes for so long that its segments would be too many is told without its nodes, which decides no
+/// amount. One that is too long even so is a slip.
+fn keep_segments_few(record: &mut JobRecord, interval: Interval) -> Result<(), String> {
+    let hours = interval.length_us() / HOUR_US + 2;
+    let segments = |record: &JobRecord| hours.saturating_mul(i64::try_from(record.grants.len()).unwrap_or(i64::MAX));
+    if segments(record) > ATTEMPT_SEGMENTS_BY_NODE_MAX {
+        let mut summed: Vec<Grant> = Vec::new();
+        for grant in record.grants.drain(..) {
+            match summed.iter_mut().find(|other| other.sku == grant.sku) {
+                Some(other) => other.count = other.count.saturating_add(grant.count),
+                None => summed.push(Grant { node: String::new(), ..grant }),
+            }
+        }
+        record.grants = summed;
+    }
+    if segments(record) > ATTEMPT_SEGMENTS_MAX {
+        return Err(format!("it lasts from {} to {}; correct the line", interval.start(), interval.end()));
+    }
+    Ok(())
 }
 
 /// `NODE=COUNT` by comma; behind a count, the SKU, `@` pool and `>` first instant where they are not those of the
