@@ -48,7 +48,8 @@ fn write(path: &Path, lines: u64, with_steps: bool) {
             format!("billing=8,cpu=8,gres/gpu:h100={gpus},gres/gpu={gpus},mem=32G,node=1")
         };
         let (submit, begin, end) = (time(start.saturating_sub(30)), time(start), time(start + length));
-        let (account, state) = (user % 40, ["COMPLETED", "COMPLETED", "FAILED", "TIMEOUT"][random.below(4) as usize]);
+        let (account, state) =
+            (user % 40, ["COMPLETED", "COMPLETED", "FAILED", "TIMEOUT"][usize::try_from(random.below(4)).unwrap()]);
         let (node, name) = (random.below(500), random.below(8));
         let people = format!("u{user}|a{account}|gpu|normal");
         let mut tell = |step: &str, people: &str, name: &str| {

@@ -37,7 +37,10 @@ fn play(name: &str, books: &Books) -> (String, String) {
             Some(("DATABASE", rest)) => format!("DATABASE: ran all migrations;{rest}"),
             _ => shown,
         };
-        played.push_str(&shown);
+        for line in shown.split_inclusive('\n') {
+            // The role of these tests owns its tables on a server; SQLite has no roles. `frozen` tests both.
+            played.push_str(if line.contains(" frozen tables: ") { "…       frozen tables\n" } else { line });
+        }
         if ran.code != 0 {
             writeln!(played, "[{}]", ran.code).unwrap();
         }

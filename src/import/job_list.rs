@@ -242,24 +242,7 @@ impl Layout {
             labels: self.labels(record)?,
         };
         let end_state = fact(&JobField::EndState)?;
-        // An id is never cut: two jobs must not become one.
-        let id = self.field(record, &JobField::Id, |text| checked_fact(text).map(str::to_owned))?;
-        let component = self.field(record, &JobField::Component, |text| checked_fact(text).map(str::to_owned))?;
-        let identity = if self.columns.contains_key(&JobField::Id) {
-            if id.is_empty() {
-                return Err(("id".into(), "it is empty; a list with an id column needs one in each line".into()));
-            }
-            if component.contains('+') {
-                return Err((
-                    "component".into(),
-                    format!("“{component}” holds a +, which stands between id and component"),
-                ));
-            }
-            let has_components = self.columns.contains_key(&JobField::Component);
-            JobIdentity::Id(if has_components { format!("{id}+{component}") } else { id })
-        } else {
-            JobIdentity::Row(self.row_hash(record))
-        };
+        let identity = self.identity(record)?;
         let grants: Vec<Grant> = placements
             .into_iter()
             .filter(|(_, count)| *count > 0)
@@ -279,6 +262,26 @@ impl Layout {
             grants,
             nodes: Vec::new(),
         })
+    }
+
+    /// An id is never cut: two jobs must not become one.
+    fn identity(&self, record: &csv::StringRecord) -> Result<JobIdentity, Wrong> {
+        let id = self.field(record, &JobField::Id, |text| checked_fact(text).map(str::to_owned))?;
+        let component = self.field(record, &JobField::Component, |text| checked_fact(text).map(str::to_owned))?;
+        if !self.columns.contains_key(&JobField::Id) {
+            return Ok(JobIdentity::Row(self.row_hash(record)));
+        }
+        if id.is_empty() {
+            return Err(("id".into(), "it is empty; a list with an id column needs one in each line".into()));
+        }
+        if component.contains('+') {
+            return Err((
+                "component".into(),
+                format!("“{component}” holds a +, which stands between id and component"),
+            ));
+        }
+        let has_components = self.columns.contains_key(&JobField::Component);
+        Ok(JobIdentity::Id(if has_components { format!("{id}+{component}") } else { id }))
     }
 
     /// A job without GPUs may lack any other cell, its start too.
