@@ -302,6 +302,14 @@ fn every_link_between_documents_leads_somewhere() {
 }
 
 #[test]
+fn the_guide_exports_the_fields_that_doctor_sacct_asks_for() {
+    let program = text(Path::new("src/cli/doctor.rs"));
+    let fields = program.split("const FIELDS: &str = \"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(fields.starts_with("JobID,JobIDRaw,"), "{fields}");
+    assert!(text(Path::new("docs/guides/platform-engineer.md")).contains(&format!("--format={fields} ")), "{fields}");
+}
+
+#[test]
 fn the_project_speaks_of_itself_alone() {
     let home = concat!("/ro", "ot/");
     let mut all = sources();
