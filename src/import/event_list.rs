@@ -1,16 +1,12 @@
 //! A list of nodes that were out of service, as `sacctmgr show event -P` writes it.
 
-use std::cell::Cell;
-use std::io::{BufRead, BufReader, Read};
-use std::rc::Rc;
-
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::ids::{ClusterName, LENGTH_BYTES_MAX, checked_fact};
 use gpuledger_domain::time::Instant;
 
 use super::host_list;
 use super::job_record::RefusedLine;
-use super::stream::{InputFile, LineGuard};
+use super::stream::{CsvLines, InputFile};
 use super::time_text::InstantReader;
 use crate::error::AppError;
 use crate::files::mapping::TimeFormat;
@@ -94,12 +90,9 @@ const IN: [&str; 17] = [
 /// Reads a list line by line.
 #[allow(missing_debug_implementations)]
 pub struct EventListReader {
-    reader: csv::Reader<LineGuard<BufReader<Box<dyn Read>>>>,
-    since_line: Rc<Cell<u64>>,
+    lines: CsvLines,
     record: csv::StringRecord,
     layout: Layout,
-    /// What the reader's count of lines lacks.
-    lines_missed: u64,
     broken: bool,
 }
 
@@ -125,20 +118,11 @@ impl EventListReader {
         if let Some(zone) = &format.zone {
             BillingCalendar::new(zone).map_err(|message| AppError::Refused(format!("--zone: {message}")))?;
         }
-        let (read, since_line) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-        let mut bytes = BufReader::with_capacity(1 << 16, file.bytes(&read)?);
-        // The reader counts one line too few where lines end in CRLF.
-        let start = bytes.fill_buf().map_err(|error| AppError::file(&file.name, error))?;
-        let first_end = start.iter().position(|byte| *byte == b'\n');
-        let crlf = first_end.is_some_and(|end| end > 0 && start.get(end - 1) == Some(&b'\r'));
-        let inner = LineGuard { inner: bytes, since_line: Rc::clone(&since_line) };
-        let mut reader = csv::ReaderBuilder::new()
-            .delimiter(format.delimiter)
-            .quoting(false)
-            .trim(csv::Trim::All)
-            .from_reader(inner);
-        let headings =
-            reader.headers().map_err(|error| AppError::file(&file.name, format!("line 1: no heading: {error}")))?;
+        let mut lines = CsvLines::open(file, format.delimiter, false)?;
+        let headings = lines
+            .reader
+            .headers()
+            .map_err(|error| AppError::file(&file.name, format!("line 1: no heading: {error}")))?;
         let column = |name: &str| headings.iter().position(|heading| same_heading(heading, name));
         let needed = |name: &str| {
             column(name).ok_or_else(|| {
@@ -162,7 +146,7 @@ impl EventListReader {
             cut_reasons: 0,
         };
         let record = csv::StringRecord::new();
-        Ok(EventListReader { reader, since_line, record, layout, lines_missed: u64::from(crlf), broken: false })
+        Ok(EventListReader { lines, record, layout, broken: false })
     }
 
     /// Reasons that were cut because they were too long.
@@ -184,21 +168,21 @@ impl Iterator for EventListReader {
         if self.broken {
             return None;
         }
-        let read = self.reader.read_record(&mut self.record);
-        self.since_line.set(0);
+        let read = self.lines.reader.read_record(&mut self.record);
+        self.lines.since_line.set(0);
         let refused = |line, field: &str, reason| Some(Err(RefusedLine { line, field: field.to_owned(), reason }));
         match read {
             Ok(false) => None,
             Ok(true) => {
-                let line = self.record.position().map_or(0, csv::Position::line) + self.lines_missed;
+                let line = self.record.position().map_or(0, csv::Position::line) + self.lines.lines_missed;
                 match self.layout.event(&self.record, line) {
                     Ok(event) => Some(Ok(event)),
                     Err((field, reason)) => refused(line, field, reason),
                 }
             }
             Err(error) => {
-                let line = error.position().map_or_else(|| self.reader.position().line(), csv::Position::line)
-                    + self.lines_missed;
+                let line = error.position().map_or_else(|| self.lines.reader.position().line(), csv::Position::line)
+                    + self.lines.lines_missed;
                 let reason = match error.kind() {
                     csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!(
                         "it has {len} columns, the heading has {expected_len}; a reason that holds the delimiter needs another one"

@@ -2,8 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
-use std::rc::Rc;
 
 use gpuledger_domain::ids::{ClusterName, LENGTH_BYTES_MAX, PoolName, SkuCode, checked_fact};
 use gpuledger_domain::rules::JobFacts;
@@ -13,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::host_list;
 use super::job_record::{GPUS_MAX, Grant, Held, JobIdentity, JobList, JobReader, JobRecord, RefusedLine};
 use super::repeats::RowHash;
-use super::stream::{InputFile, LineGuard};
+use super::stream::{CsvLines, InputFile};
 use super::time_text::{InstantReader, scaled_decimal};
 use crate::error::AppError;
 use crate::files::mapping::{Identity, JobField, Mapping};
@@ -21,13 +19,9 @@ use crate::files::mapping::{Identity, JobField, Mapping};
 /// Reads a list line by line.
 #[allow(missing_debug_implementations)]
 pub struct JobListReader {
-    reader: csv::Reader<LineGuard<BufReader<Box<dyn Read>>>>,
-    since_line: Rc<Cell<u64>>,
-    read: Rc<Cell<u64>>,
+    lines: CsvLines,
     record: csv::StringRecord,
     layout: Layout,
-    /// What the reader's count of lines lacks.
-    lines_missed: u64,
     broken: bool,
 }
 
@@ -46,20 +40,11 @@ impl JobListReader {
     /// # Errors
     /// [`AppError::File`] where it cannot be read, [`AppError::Refused`] where a mapped column is not in it.
     pub fn open(file: &InputFile, mapping: &Mapping) -> Result<JobListReader, AppError> {
-        let (read, since_line) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-        let mut bytes = BufReader::with_capacity(1 << 16, file.bytes(&read)?);
-        // The reader counts one line too few where lines end in CRLF.
-        let start = bytes.fill_buf().map_err(|error| AppError::file(&file.name, error))?;
-        let first_end = start.iter().position(|byte| *byte == b'\n');
-        let crlf = first_end.is_some_and(|end| end > 0 && start.get(end - 1) == Some(&b'\r'));
-        let inner = LineGuard { inner: bytes, since_line: Rc::clone(&since_line) };
-        let mut reader = csv::ReaderBuilder::new()
-            .delimiter(mapping.delimiter)
-            .quoting(mapping.quotes)
-            .trim(csv::Trim::All)
-            .from_reader(inner);
-        let headings =
-            reader.headers().map_err(|error| AppError::file(&file.name, format!("line 1: no heading: {error}")))?;
+        let mut lines = CsvLines::open(file, mapping.delimiter, mapping.quotes)?;
+        let headings = lines
+            .reader
+            .headers()
+            .map_err(|error| AppError::file(&file.name, format!("line 1: no heading: {error}")))?;
         let mut columns = BTreeMap::new();
         for (field, name) in &mapping.columns {
             let wanted = |heading: &str| heading.strip_prefix('\u{feff}').unwrap_or(heading) == name;
@@ -85,15 +70,7 @@ impl JobListReader {
             duration_unit_us: mapping.duration_unit_us,
             cut_facts: Cell::new(0),
         };
-        Ok(JobListReader {
-            reader,
-            since_line,
-            read,
-            record: csv::StringRecord::new(),
-            layout,
-            lines_missed: u64::from(crlf),
-            broken: false,
-        })
+        Ok(JobListReader { lines, record: csv::StringRecord::new(), layout, broken: false })
     }
 }
 
@@ -117,7 +94,7 @@ impl JobList for Mapping {
 
 impl JobReader for JobListReader {
     fn bytes_read(&self) -> u64 {
-        self.read.get()
+        self.lines.read.get()
     }
 
     fn cut_facts(&self) -> u64 {
@@ -137,13 +114,13 @@ impl Iterator for JobListReader {
             return None;
         }
         let refused = |line, reason: String| Some(Err(RefusedLine { line, field: String::new(), reason }));
-        match self.reader.read_record(&mut self.record) {
+        match self.lines.reader.read_record(&mut self.record) {
             Ok(false) => None,
             Ok(true) => {
-                self.since_line.set(0);
-                let line = self.record.position().map_or(0, csv::Position::line) + self.lines_missed;
+                self.lines.since_line.set(0);
+                let line = self.record.position().map_or(0, csv::Position::line) + self.lines.lines_missed;
                 if self.record.iter().any(|cell| cell.contains(['\n', '\r'])) {
-                    let last = self.reader.position().line().saturating_sub(1) + self.lines_missed;
+                    let last = self.lines.reader.position().line().saturating_sub(1) + self.lines.lines_missed;
                     return refused(
                         line,
                         format!(
@@ -159,9 +136,9 @@ impl Iterator for JobListReader {
                 )
             }
             Err(error) => {
-                self.since_line.set(0);
-                let line = error.position().map_or_else(|| self.reader.position().line(), csv::Position::line)
-                    + self.lines_missed;
+                self.lines.since_line.set(0);
+                let line = error.position().map_or_else(|| self.lines.reader.position().line(), csv::Position::line)
+                    + self.lines.lines_missed;
                 match error.kind() {
                     csv::ErrorKind::UnequalLengths { expected_len, len, .. } => refused(
                         line,

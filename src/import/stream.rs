@@ -100,11 +100,42 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
+/// A file read as CSV.
+pub(super) struct CsvLines {
+    /// Gives the records.
+    pub(super) reader: csv::Reader<LineGuard<BufReader<Box<dyn Read>>>>,
+    /// Bytes taken since the last whole line; to be set to 0 after each.
+    pub(super) since_line: Rc<Cell<u64>>,
+    /// Packed bytes taken so far.
+    pub(super) read: Rc<Cell<u64>>,
+    /// What the reader's count of lines lacks.
+    pub(super) lines_missed: u64,
+}
+
+impl CsvLines {
+    /// Opens a file from its start.
+    ///
+    /// # Errors
+    /// [`AppError::File`] where it cannot be read.
+    pub(super) fn open(file: &InputFile, delimiter: u8, quoting: bool) -> Result<CsvLines, AppError> {
+        let (read, since_line) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let mut bytes = BufReader::with_capacity(1 << 16, file.bytes(&read)?);
+        // The reader counts one line too few where lines end in CRLF.
+        let start = bytes.fill_buf().map_err(|error| AppError::file(&file.name, error))?;
+        let first_end = start.iter().position(|byte| *byte == b'\n');
+        let crlf = first_end.is_some_and(|end| end > 0 && start.get(end - 1) == Some(&b'\r'));
+        let inner = LineGuard { inner: bytes, since_line: Rc::clone(&since_line) };
+        let mut builder = csv::ReaderBuilder::new();
+        let reader = builder.delimiter(delimiter).quoting(quoting).trim(csv::Trim::All).from_reader(inner);
+        Ok(CsvLines { reader, since_line, read, lines_missed: u64::from(crlf) })
+    }
+}
+
 /// Stops a reader that takes more than one line may have, before a missing quote makes it take the whole file.
 pub(super) struct LineGuard<R> {
-    pub(super) inner: R,
+    inner: R,
     /// Bytes taken since the last whole line; its owner sets it to 0.
-    pub(super) since_line: Rc<Cell<u64>>,
+    since_line: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for LineGuard<R> {

@@ -6,10 +6,11 @@ use std::collections::{BTreeSet, HashMap};
 use gpuledger_db::dimensions::{self, ClusterId, NodeKind};
 use gpuledger_db::import_log::{self, ImportCounts};
 use gpuledger_db::node_event::{self, NodeEvent};
-use gpuledger_db::{Db, allocation, audit};
+use gpuledger_db::{Db, allocation};
 use gpuledger_domain::ids::{ClusterName, NodeId};
 use gpuledger_domain::time::Instant;
 
+use super::import_jobs::finish;
 use super::inventory;
 use crate::error::AppError;
 use crate::import::InputFile;
@@ -90,7 +91,7 @@ pub fn import_events(
         let unknown = nodes.into_keys().filter(|node| !inventory.knows(ask.cluster, node));
         imported.unknown_nodes = unknown.collect();
     }
-    db.transaction(|db| finish(db, file, ask, import_id, &imported.counts, now))?;
+    db.transaction(|db| finish(db, (ask.actor, "import events", &file.name), import_id, &imported.counts, now))?;
     let ImportCounts { lines, added, known, revised, refused, .. } = imported.counts;
     tracing::info!(file = %file.name, lines, added, known, revised, refused, "events imported");
     Ok(imported)
@@ -154,21 +155,4 @@ fn take_chunk(
 /// Whether one telling of an event stands before another, whichever came first: by its end, then by its words.
 fn tells_more(told: &NodeEvent, known: &NodeEvent) -> bool {
     (told.end, &told.state, &told.reason) > (known.end, &known.state, &known.reason)
-}
-
-fn finish(
-    db: &mut Db,
-    file: &InputFile,
-    ask: &ImportEvents<'_>,
-    import_id: i64,
-    counts: &ImportCounts,
-    at: Instant,
-) -> Result<(), AppError> {
-    import_log::finish(db, import_id, counts, at)?;
-    let after = format!(
-        "{} lines: {} new, {} known, {} revised, {} refused",
-        counts.lines, counts.added, counts.known, counts.revised, counts.refused
-    );
-    let (action, object) = ("import events", file.name.as_str());
-    Ok(audit::append(db, &audit::Change { at, actor: ask.actor, action, object, before: "", after: &after })?)
 }

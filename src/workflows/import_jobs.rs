@@ -240,7 +240,7 @@ fn second_pass(
         let stored = stored?;
         read.map(|()| stored)
     })?;
-    db.transaction(|db| finish(db, file, ask, import_id, &imported.counts, now))?;
+    db.transaction(|db| finish(db, (ask.actor, ask.action, &file.name), import_id, &imported.counts, now))?;
     Ok(imported)
 }
 
@@ -295,10 +295,10 @@ fn told(
     }
 }
 
-fn finish(
+/// Notes what came of an import, and that it ended: `action` is which, `actor` who, `object` what.
+pub(super) fn finish(
     db: &mut Db,
-    file: &InputFile,
-    ask: &ImportJobs<'_>,
+    (actor, action, object): (&str, &str, &str),
     import_id: i64,
     counts: &ImportCounts,
     at: Instant,
@@ -308,9 +308,5 @@ fn finish(
         "{} lines: {} new, {} known, {} revised, {} refused",
         counts.lines, counts.added, counts.known, counts.revised, counts.refused
     );
-    let object = file.name.as_str();
-    Ok(audit::append(
-        db,
-        &audit::Change { at, actor: ask.actor, action: ask.action, object, before: "", after: &after },
-    )?)
+    Ok(audit::append(db, &audit::Change { at, actor, action, object, before: "", after: &after })?)
 }
