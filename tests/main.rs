@@ -24,4 +24,5 @@ mod sacct_lists;
 mod scenarios;
 mod schema;
 mod tidy;
+mod traces;
 mod web;

@@ -12,59 +12,88 @@ const MPS: &str = "mps";
 /// GPUs of one type: what Slurm calls it, and how many.
 pub(super) type GpuCount<'a> = (&'a str, i32);
 
-/// The GPUs in a list of resources, by type in the order told. Typed entries are a part of the untyped total: with
-/// both, the types count, and what the total has more is untyped. `gres/gpumem` and `gres/gpuutil` are no counts.
-/// Shards are counted apart.
+/// What is held of one resource: the total, and the types, which are a part of it.
+struct Counts<'a> {
+    untyped: &'static str,
+    total: Option<i32>,
+    types: Vec<GpuCount<'a>>,
+}
+
+impl<'a> Counts<'a> {
+    const fn of(untyped: &'static str) -> Counts<'a> {
+        Counts { untyped, total: None, types: Vec::new() }
+    }
+
+    /// Takes note of an entry, which may be told twice; gives the other count where it was told otherwise.
+    fn note(&mut self, kind: Option<&'a str>, count: i32) -> Option<i32> {
+        let known = match kind {
+            None => self.total.replace(count),
+            Some(kind) => match self.types.iter().find(|(known, _)| *known == kind) {
+                Some((_, known)) => Some(*known),
+                None => {
+                    self.types.push((kind, count));
+                    None
+                }
+            },
+        };
+        known.filter(|known| *known != count)
+    }
+
+    /// The types, and what the total has more, which is untyped.
+    fn once(self, tres: &str) -> Result<Vec<GpuCount<'a>>, String> {
+        let Counts { untyped, total, mut types } = self;
+        let typed: i32 = types.iter().map(|(_, count)| *count).fold(0, i32::saturating_add);
+        match total {
+            Some(total) if total < typed => {
+                return Err(format!("“{tres}” tells gres/{untyped}={total} in all, but {typed} by type"));
+            }
+            Some(total) if total > typed => add(&mut types, (untyped, total - typed)),
+            _ => {}
+        }
+        types.retain(|(_, count)| *count > 0);
+        Ok(types)
+    }
+}
+
+/// Adds GPUs to those of their type.
+fn add<'a>(counts: &mut Vec<GpuCount<'a>>, (kind, more): GpuCount<'a>) {
+    match counts.iter_mut().find(|(known, _)| *known == kind) {
+        Some((_, count)) => *count = count.saturating_add(more),
+        None => counts.push((kind, more)),
+    }
+}
+
+/// The GPUs in a list of resources, by type in the order told, and behind them its shards. Typed entries are a part of
+/// the untyped total: with both, the types count, and what the total has more is untyped. `gres/gpumem` and
+/// `gres/gpuutil` are no counts.
 ///
 /// # Errors
 /// A sentence where the list cannot be read, or contradicts itself.
 pub(super) fn gpus(tres: &str) -> Result<Vec<GpuCount<'_>>, String> {
-    let mut total: Option<i32> = None;
-    let mut counts: Vec<GpuCount<'_>> = Vec::new();
-    let mut shares = false;
+    let (mut whole, mut shards, mut shares) = (Counts::of(UNTYPED), Counts::of(SHARD), false);
     if !tres.contains("gres/") {
-        return Ok(counts);
+        return Ok(Vec::new());
     }
     for entry in tres.split(',').filter(|entry| !entry.is_empty()) {
         let Some(gres) = entry.strip_prefix("gres/") else { continue };
         let (name, count) = gres.split_once('=').ok_or_else(|| format!("“{entry}” is no NAME=COUNT"))?;
-        let kind = match name.split_once(':') {
-            Some(("gpu", kind)) => kind,
-            Some((SHARD, _)) => name,
-            None if name == SHARD => SHARD,
-            None if name == UNTYPED => UNTYPED,
-            _ if name == MPS || name.starts_with("mps:") => {
-                shares = true;
+        let (counts, kind) = match name.split_once(':') {
+            Some((UNTYPED, kind)) => (&mut whole, Some(kind)),
+            Some((SHARD, _)) => (&mut shards, Some(name)),
+            None if name == UNTYPED => (&mut whole, None),
+            None if name == SHARD => (&mut shards, None),
+            _ => {
+                shares |= name == MPS || name.starts_with("mps:");
                 continue;
             }
-            _ => continue,
         };
         let count = self::count(count).ok_or_else(|| format!("“{entry}” is no count of GPUs"))?;
-        if kind == UNTYPED {
-            if total.replace(count).is_some_and(|other| other != count) {
-                return Err(format!("“{tres}” tells gres/gpu twice, and not the same"));
-            }
-        } else if let Some((_, other)) = counts.iter().find(|(known, _)| *known == kind) {
-            if *other != count {
-                return Err(format!("“{tres}” tells {kind} twice, and not the same"));
-            }
-        } else {
-            counts.push((kind, count));
+        if counts.note(kind, count).is_some() {
+            return Err(format!("“{tres}” tells gres/{name} twice, and not the same"));
         }
     }
-    let typed: i32 = counts
-        .iter()
-        .filter(|(kind, _)| !kind.starts_with(SHARD))
-        .map(|(_, count)| *count)
-        .fold(0, i32::saturating_add);
-    match total {
-        Some(total) if total < typed => {
-            return Err(format!("“{tres}” tells {total} GPUs in all, but {typed} by type"));
-        }
-        Some(total) if total > typed => counts.push((UNTYPED, total - typed)),
-        _ => {}
-    }
-    counts.retain(|(_, count)| *count > 0);
+    let mut counts = whole.once(tres)?;
+    shards.once(tres)?.into_iter().for_each(|shards| add(&mut counts, shards));
     if shares && counts.is_empty() {
         return Err(format!(
             "“{tres}” tells shares of GPUs by MPS, of which it cannot be said how much of a GPU they are"
@@ -128,7 +157,9 @@ mod tests {
             ("cpu=8,gres/gpu=3,gres/gpu:a100=1,gres/gpu:a100_3g.20gb=2,node=1", vec![("a100", 1), ("a100_3g.20gb", 2)]),
             ("cpu=64,gres/gpu=8,node=4", vec![("gpu", 8)]),
             ("cpu=8,gres/shard=2,node=1", vec![("shard", 2)]),
-            ("gres/shard=2,gres/shard:a100=2", vec![("shard", 2), ("shard:a100", 2)]),
+            ("gres/shard=2,gres/shard:a100=2", vec![("shard:a100", 2)]),
+            ("gres/shard=3,gres/gpu:shard=1,gres/shard:a100=2", vec![("shard", 2), ("shard:a100", 2)]),
+            ("gres/gpu=3,gres/gpu:gpu=1", vec![("gpu", 3)]),
             ("gres/gpu=1,gres/mps=50", vec![("gpu", 1)]),
             ("cpu=192,billing=192,node=1", vec![]),
             ("cpu=00:56:24,gres/gpumem=40777023488,gres/gpuutil=100,mem=10G", vec![]),
@@ -144,6 +175,7 @@ mod tests {
             "gres/gpu",
             "gres/gpu=1,gres/gpu=2",
             "gres/gpu=-1",
+            "gres/shard=1,gres/shard:a100=2",
             "gres/mps=50",
         ] {
             assert!(gpus(bad).is_err(), "{bad}");
