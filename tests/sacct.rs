@@ -201,4 +201,31 @@ fn any_order_of_any_exports_gives_what_was_held(books: Books) {
     }
 }
 
-on_both!(a_kept_evening_of_a_real_slurm_equals_what_was_counted_apart, any_order_of_any_exports_gives_what_was_held,);
+/// A clipped list of a job that has ended takes the place of a list from when it ran, and the whole that of both,
+/// whether they come one by one or as one list.
+fn a_clipped_end_gives_way_to_the_whole_in_any_order(books: Books) {
+    let books = books.migrated("UTC");
+    let job = [Truth { start: 2_526, length: 2_996, gpus: 1 }];
+    let export = |as_of, clip| printed(&job, &Export { as_of, clip });
+    let exports = [export(4_117, None), export(4_117, Some((2_527, 2_528))), export(9_000, None)];
+    let mut wanted = Cells::new();
+    for (number, order) in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].iter().enumerate() {
+        let renamed = |kind: &str, text: &str| text.replace("|c|a|", &format!("|{kind}{number}|{kind}{number}|"));
+        for index in order {
+            take(&books, &renamed("apart", &exports[*index]));
+        }
+        let lines: Vec<&str> = order.iter().filter_map(|index| exports[*index].lines().nth(1)).collect();
+        let heading = exports[0].lines().next().unwrap();
+        take(&books, &renamed("together", &format!("{heading}\n{}\n", lines.join("\n"))));
+        for kind in ["apart", "together"] {
+            wanted.insert((format!("{kind}{number}"), String::new(), "gpu".to_owned()), 2_996 * 60);
+        }
+    }
+    assert_eq!(cells(&books, "2025-03-01T00:00:00Z", "2025-04-01T00:00:00Z"), wanted);
+}
+
+on_both!(
+    a_kept_evening_of_a_real_slurm_equals_what_was_counted_apart,
+    a_clipped_end_gives_way_to_the_whole_in_any_order,
+    any_order_of_any_exports_gives_what_was_held,
+);

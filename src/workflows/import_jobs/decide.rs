@@ -9,6 +9,7 @@ use std::ops::Bound;
 use gpuledger_db::allocation::{AttemptName, Telling};
 use gpuledger_domain::calendar::Period;
 use gpuledger_domain::time::{Instant, Interval};
+use sha2::{Digest, Sha256};
 
 use super::interned::Holding;
 use super::told::Told;
@@ -29,8 +30,17 @@ pub(super) struct Known<'t> {
     pub(super) stored: Option<Telling>,
     /// The line that tells more than the database holds, and what of it counts.
     pub(super) newest: Option<(&'t Told, Taken)>,
-    /// Whether a telling of the whole attempt takes the place of this one, which was of a part of it.
+    /// Whether a line of this chunk takes the place of this one, which is of a part of what it tells.
     pub(super) taken_back: bool,
+    /// Whether it holds nothing because another telling took its place, now or in an earlier chunk or import.
+    pub(super) displaced: bool,
+}
+
+/// The SHA-256 of the telling by which an attempt held nothing since another took the place of what it told.
+pub(super) fn displaced_sha256(sha256: &[u8]) -> Vec<u8> {
+    let mut hash = Sha256::new_with_prefix(b"taken back");
+    hash.update(sha256);
+    hash.finalize().to_vec()
 }
 
 /// All that is known of the attempts of a chunk.
@@ -76,6 +86,7 @@ impl Known<'_> {
     /// What the database holds of it.
     pub(super) fn stored(telling: &Telling, import_id: i64) -> Known<'static> {
         let Telling { node, sku, facts, .. } = *telling;
+        let displaced = telling.superseded.last().is_some_and(|last| displaced_sha256(last) == telling.sha256);
         Known {
             interval: telling.interval,
             sha256: telling.sha256.clone(),
@@ -89,6 +100,7 @@ impl Known<'_> {
             stored: Some(telling.clone()),
             newest: None,
             taken_back: false,
+            displaced,
         }
     }
 
@@ -242,9 +254,9 @@ impl Judge<'_> {
             (false, true) => return true,
             _ => {}
         }
-        // A job that was taken back stays so.
-        let earlier =
-            before.interval.is_none() || before.interval.map(Interval::end) > told.interval.map(Interval::end);
+        // A job that was taken back stays so. One whose place was taken may be the whole of what took it.
+        let earlier = before.interval.is_none() && !before.displaced
+            || before.interval.map(Interval::end) > told.interval.map(Interval::end);
         !self.restate && (earlier || before.superseded(told))
     }
 }
@@ -254,7 +266,7 @@ fn contradict(before: &Known<'_>, told: &Told, holding: &Holding) -> bool {
     let other = (before.holding.node, before.holding.sku) != (holding.node, holding.sku)
         || before.placements != told.placements;
     let final_at_last = before.provisional && !told.provisional;
-    before.of_this_list && !final_at_last && told.interval.is_some() && other
+    before.of_this_list && !before.displaced && !final_at_last && told.interval.is_some() && other
 }
 
 /// Whether a line tells the same, but not how the job ended, which is known: a list without states takes none away.

@@ -15,10 +15,9 @@ use gpuledger_domain::ids::{ClusterName, JobId, NodeId};
 use gpuledger_domain::metering::{Allocation, Placement, Segment};
 use gpuledger_domain::time::{Hour, Instant, Interval};
 use gpuledger_domain::units::Overflow;
-use sha2::{Digest, Sha256};
 
 use super::ImportJobs;
-use super::decide::{Judge, Known, KnownAttempts, News, Taken, last_moment};
+use super::decide::{Judge, Known, KnownAttempts, News, Taken, displaced_sha256, last_moment};
 use super::fresh::Fresh;
 use super::interned::{Holding, Interned};
 use super::kept::{Kept, outside, whole_hours};
@@ -354,14 +353,12 @@ impl<'a> Import<'a> {
     /// A telling by which an attempt held nothing, since a telling of the whole takes its place.
     fn nothing(&self, telling: &Telling) -> NewTelling {
         let Telling { job, revision, node, sku, facts, .. } = *telling;
-        let mut sha256 = Sha256::new_with_prefix(b"taken back");
-        sha256.update(&telling.sha256);
         let details = TellingDetails {
             submit: None,
             placements: telling.placements.clone(),
             end_state: telling.end_state.clone(),
             provisional: false,
-            sha256: sha256.finalize().to_vec(),
+            sha256: displaced_sha256(&telling.sha256),
             import_id: self.import_id,
             listed_id: None,
             suspended_us: 0,
@@ -441,7 +438,7 @@ fn settle<'t>(known: &mut KnownAttempts<'t>, decided: &mut Decided, told: &'t To
         News::Told(taken, parts) => {
             for part in &parts {
                 let Some(part) = known.get_mut(part) else { continue };
-                (part.taken_back, part.interval, part.newest) = (true, None, None);
+                (part.taken_back, part.displaced, part.interval, part.newest) = (true, true, None, None);
                 // A part that this very chunk told was known for the while.
                 decided.known += i64::from(part.stored.is_none());
                 decided.revised += i64::from(part.stored.is_some());
@@ -465,6 +462,7 @@ fn settle<'t>(known: &mut KnownAttempts<'t>, decided: &mut Decided, told: &'t To
                 stored,
                 newest: (!back).then_some((told, taken)),
                 taken_back: false,
+                displaced: false,
             };
             known.insert(&told.name, now);
         }
