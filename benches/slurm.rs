@@ -1,8 +1,8 @@
 //! How fast lists of Slurm's accounting are taken in, beside `sqlite3 .import` of the same file into a bare table.
 //!
-//! Two lists: one of jobs that all held GPUs, a line each (`-X`), which is the hardest there is; one as a cluster gives
-//! it, with its steps and with jobs that held no GPU. Lines by `GPULEDGER_BENCH_LINES`, a million unless given. Run by
-//! `./test bench`.
+//! Three lists: one as a cluster gives it, with steps, and with six jobs of ten that held no GPU; the same without steps
+//! (`-X`); and one of jobs that all held GPUs, a line each, which is the hardest there is. Lines by
+//! `GPULEDGER_BENCH_LINES`, a million unless given. Run by `./test bench`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, missing_docs)]
 #![allow(clippy::float_arithmetic, clippy::cast_precision_loss)]
@@ -29,8 +29,9 @@ fn time(second: u64) -> String {
     at.to_string().trim_end_matches('Z').to_owned()
 }
 
-/// Writes so many lines: a year of a cluster, jobs of about 25 minutes, 600 people.
-fn write(path: &Path, lines: u64, with_steps: bool) {
+/// Writes so many lines: a year of a cluster, jobs of about 13 minutes, 600 people; with two steps a job or none, and of
+/// ten jobs so many without GPUs.
+fn write(path: &Path, lines: u64, (with_steps, without_gpus): (bool, u64)) {
     let mut file = BufWriter::new(std::fs::File::create(path).unwrap());
     writeln!(file, "{HEADING}").unwrap();
     let mut random = Random(7);
@@ -41,7 +42,7 @@ fn write(path: &Path, lines: u64, with_steps: bool) {
         let start = (id - 1_000_000) * 31_000_000 / jobs.max(1);
         let length = 60 + random.below(50) * random.below(60);
         let user = random.below(600);
-        let gpus = if with_steps && random.below(10) < 6 { 0 } else { 1 << random.below(4) };
+        let gpus = if random.below(10) < without_gpus { 0 } else { 1 << random.below(4) };
         let tres = if gpus == 0 {
             "billing=8,cpu=8,mem=32G,node=1".to_owned()
         } else {
@@ -91,9 +92,9 @@ fn ours(url: &str) -> Command {
     command
 }
 
-fn measure(folder: &Path, name: &str, lines: u64, with_steps: bool) {
+fn measure(folder: &Path, name: &str, lines: u64, (with_steps, without_gpus): (bool, u64)) {
     let list = folder.join("list.txt");
-    write(&list, lines, with_steps);
+    write(&list, lines, (with_steps, without_gpus));
     let bytes = std::fs::metadata(&list).unwrap().len();
     let bare = folder.join("bare.db");
     let columns = HEADING.split('|').map(|name| format!("{name} text")).collect::<Vec<_>>().join(", ");
@@ -114,7 +115,7 @@ fn measure(folder: &Path, name: &str, lines: u64, with_steps: bool) {
     let (seconds, mib) = run(ours(&url).args(import).arg(&list));
     let (again, _) = run(ours(&url).args(import).arg(&list));
     let one_line = folder.join("one.txt");
-    write(&one_line, 1, false);
+    write(&one_line, 1, (false, 0));
     let (roll_up, roll_up_mib) = run(ours(&url).args(&import[..import.len() - 1]).arg(&one_line));
     let rate = |seconds: f64| lines as f64 / seconds;
     println!(
@@ -134,6 +135,7 @@ fn measure(folder: &Path, name: &str, lines: u64, with_steps: bool) {
 fn main() {
     let lines = std::env::var("GPULEDGER_BENCH_LINES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let folder = tempfile::tempdir().unwrap();
-    measure(folder.path(), "a cluster's list with steps", lines, true);
-    measure(folder.path(), "jobs with GPUs alone", lines, false);
+    measure(folder.path(), "a cluster's list with steps", lines, (true, 6));
+    measure(folder.path(), "a cluster's list without steps", lines, (false, 6));
+    measure(folder.path(), "jobs with GPUs alone", lines, (false, 0));
 }
