@@ -12,6 +12,7 @@ use gpuledger_domain::time::{Instant, Interval};
 use sha2::{Digest, Sha256};
 
 use super::interned::Holding;
+use super::kept::whole_hours;
 use super::told::Told;
 
 /// What is known of an attempt while a chunk is decided.
@@ -187,6 +188,9 @@ impl Judge<'_> {
                 None => Ok(self.all_of(told)),
             };
         };
+        if let Some(refused) = self.splits_a_kept_hour(was, before, told, holding) {
+            return Err(refused);
+        }
         let in_closed = |part: Interval| closed.iter().any(|closed| closed.intersection(part).is_some());
         if !before.provisional {
             return match self.refused(&changed(before, told, holding)) {
@@ -202,10 +206,34 @@ impl Judge<'_> {
         if !ends_in_closed {
             return Ok(Taken { closed, kept, ..self.all_of(told) });
         }
-        let frozen_end = closed.iter().filter_map(|closed| closed.intersection(was)).map(Interval::end).max();
-        let interval = frozen_end.and_then(|end| Interval::new(was.start(), end));
+        // Open months before the one in which it ends hold all of it.
+        let frozen_ends = closed.iter().filter_map(|closed| closed.intersection(was)).map(Interval::end);
+        let last = told.interval.and_then(last_moment);
+        let closed_before_end = closed.iter().filter(|closed| last.is_some_and(|last| closed.contains(last.start())));
+        let end = frozen_ends.chain(closed_before_end.map(|closed| closed.start())).max();
+        let interval = end.and_then(|end| Interval::new(was.start(), end));
         // Its end is told, but belongs to a month that is closed: who pays for it was decided without it.
         Ok(Taken { interval, provisional: true, closed, kept })
+    }
+
+    /// A month may begin within a UTC hour. A segment over the edge of a closed month stays as it is, so that its part in
+    /// the open month cannot change either.
+    fn splits_a_kept_hour(&self, was: Interval, before: &Known<'_>, told: &Told, holding: &Holding) -> Option<News> {
+        let same = before.holds_as(told, holding);
+        for month in self.closed {
+            for edge in [month.interval.start(), month.interval.end()] {
+                let hour = Interval::new(edge, Instant::from_micros(edge.micros() + 1)).and_then(whole_hours);
+                let kept = hour.filter(|hour| hour.start() != edge).and_then(|hour| hour.intersection(was));
+                let Some(kept) = kept.filter(|kept| kept.start() < edge && edge < kept.end()) else { continue };
+                if !same || told.interval.and_then(|is| is.intersection(kept)) != Some(kept) {
+                    return Some(News::Refused(format!(
+                        "it changes what the job held in the hour of {edge}, in which {} begins or ends, which is closed; nothing of the line was imported",
+                        month.month
+                    )));
+                }
+            }
+        }
+        None
     }
 
     /// Attempts of one job follow each other; one that lies across another is the same with another start. Where
@@ -248,6 +276,10 @@ impl Judge<'_> {
 
     /// Whether a line tells what is older than what is known.
     fn is_older(&self, before: &Known<'_>, told: &Told) -> bool {
+        // Told to have ended in a closed month, it goes on to hold what was charged there; it does not run on for that.
+        if self.clips && told.provisional && before.provisional && !before.end_state.is_empty() {
+            return true;
+        }
         match (before.provisional, told.provisional) {
             // An end that is told stands against any that was only the time of a list, whenever it was told.
             (true, false) => return false,

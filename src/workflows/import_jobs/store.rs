@@ -335,10 +335,12 @@ impl<'a> Import<'a> {
         // Whole hours: a segment that reaches out of a closed period stays as it is.
         let kept: Vec<Interval> =
             closed.iter().filter_map(|closed| whole_hours(closed.intersection(was)?)?.intersection(was)).collect();
+        // What is kept may be in the pool of an earlier telling.
+        let pools = if kept.is_empty() { Vec::new() } else { dimensions::stand_ins(db, cluster)? };
         let mut suspended_us = 0;
         for part in &kept {
             let hours: Vec<Hour> = part.hours().collect();
-            let segments = segment::of_attempt(db, &nodes, telling.job, &hours)?;
+            let segments = segment::of_attempt(db, &pools, telling.job, &hours)?;
             suspended_us += segments.iter().map(|segment| i128::from(segment.suspended_us)).sum::<i128>();
         }
         for part in outside(was, kept.iter()) {
