@@ -107,6 +107,7 @@ scenarios!(
     seven_teams_and_a_rounding_row_rnd_01,
     slices_that_nothing_describes_are_unpriced,
     slurm_places_its_jobs_by_the_inventory,
+    suspended_time_over_a_close_and_a_move,
     tasks_of_an_array_job_02,
     tiny_rows_rnd_03,
     unknown_ends_and_suspended_time_job_04,
