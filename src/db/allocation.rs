@@ -241,7 +241,7 @@ pub fn insert_jobs(db: &mut Db, cluster: ClusterId, attempts: &[&AttemptName]) -
         )
     };
     let rows: Vec<_> = (first..).zip(attempts).map(row).collect();
-    insert_all!(db, job::table, 4, rows.as_slice())?;
+    insert_all!(db, job::table, rows.as_slice())?;
     Ok((first..first + count).map(JobId).collect())
 }
 
@@ -250,7 +250,7 @@ pub fn insert_jobs(db: &mut Db, cluster: ClusterId, attempts: &[&AttemptName]) -
 /// # Errors
 /// What the database says; a revision that is held already is an error.
 pub fn insert_tellings(db: &mut Db, tellings: &[NewTelling]) -> Result<(), DbError> {
-    insert_all!(db, allocation::table, 15, tellings)
+    insert_all!(db, allocation::table, tellings)
 }
 
 /// What attempts that have usage between two instants are called, with their cluster, by number.

@@ -74,8 +74,6 @@ struct Row {
     end_cause: Option<i16>,
 }
 
-const COLUMNS: usize = 27;
-
 fn row(closing_id: i64, number: i64, charge: &Charge) -> Row {
     Row {
         closing_id,
@@ -224,7 +222,7 @@ pub fn stage(db: &mut Db, closing_id: i64, first_number: i64, charges: &[Charge]
     }
     let rows: Vec<Row> =
         (first_number..).zip(charges).map(|(number, charge)| row(closing_id, number, charge)).collect();
-    insert_all!(db, charge::table, COLUMNS, rows.as_slice())?;
+    insert_all!(db, charge::table, rows.as_slice())?;
     Ok(true)
 }
 

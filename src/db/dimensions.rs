@@ -174,13 +174,17 @@ pub fn intern_fact_sets(db: &mut Db, wanted: &[(&[u8], &str)]) -> Result<Vec<Fac
             None => {
                 let id = i32::try_from(next).map_err(|_| DbError::Overflow)?;
                 next += 1;
-                rows.push((fact_set::id.eq(id), fact_set::sha256.eq(*sha256), fact_set::body.eq(*body)));
+                rows.push((
+                    fact_set::id.eq(id),
+                    fact_set::sha256.eq(sha256.to_vec()),
+                    fact_set::body.eq((*body).to_owned()),
+                ));
                 id
             }
         };
         ids.push(FactSetId(id));
     }
-    insert_all!(db, fact_set::table, 3, rows.as_slice())?;
+    insert_all!(db, fact_set::table, rows.as_slice())?;
     Ok(ids)
 }
 

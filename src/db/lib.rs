@@ -37,27 +37,39 @@ macro_rules! on_db {
 }
 pub(crate) use on_db;
 
-/// Inserts many rows as fast as the backend can: statements of many rows on SQLite, COPY on PostgreSQL. A row whose
-/// key exists is an error, and nothing is inserted.
+/// Inserts many rows as fast as the backend can: prepared statements of [`ROWS_PREPARED`] rows on SQLite, COPY on
+/// PostgreSQL. A row whose key exists is an error, and nothing is inserted.
 macro_rules! insert_all {
-    ($db:expr, $table:expr, $columns:expr, $rows:expr) => {
+    ($db:expr, $table:expr, $rows:expr) => {
         match $db {
-            $crate::Db::Lite(connection) => {
-                for rows in $rows.chunks($crate::SQLITE_BINDS_MAX / $columns) {
-                    diesel::insert_into($table).values(rows).execute(connection)?;
-                }
-                Ok::<(), $crate::DbError>(())
-            }
+            $crate::Db::Lite(connection) => $crate::insert_prepared!(connection, $table, $rows),
             $crate::Db::Pg(connection) => {
                 if !$rows.is_empty() {
                     diesel::copy_from($table).from_insertable($rows).execute(connection)?;
                 }
-                Ok(())
+                Ok::<(), $crate::DbError>(())
             }
         }
     };
 }
 pub(crate) use insert_all;
 
-/// Most values SQLite binds in one statement.
-pub(crate) const SQLITE_BINDS_MAX: usize = 32_766;
+/// Inserts many rows into SQLite. An array's length is part of its type, so diesel keeps the statement prepared;
+/// that of a slice would be written and parsed anew each time. The method named behind the rows, such as
+/// `on_conflict_do_nothing`, is called on each statement.
+macro_rules! insert_prepared {
+    ($connection:expr, $table:expr, $rows:expr $(, $method:ident)?) => {{
+        let (whole, rest) = $rows.as_chunks::<{ $crate::ROWS_PREPARED }>();
+        for rows in whole {
+            diesel::insert_into($table).values(rows)$(.$method())?.execute($connection)?;
+        }
+        for row in rest {
+            diesel::insert_into($table).values(row)$(.$method())?.execute($connection)?;
+        }
+        Ok::<(), $crate::DbError>(())
+    }};
+}
+pub(crate) use insert_prepared;
+
+/// Rows of one statement that SQLite keeps prepared: enough that the work per statement does not show.
+pub(crate) const ROWS_PREPARED: usize = 64;

@@ -7,7 +7,7 @@ use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use crate::codes::Code;
 use crate::schema::segment;
-use crate::{Db, DbError, SQLITE_BINDS_MAX, on_db};
+use crate::{Db, DbError, insert_prepared, on_db};
 
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Insertable)]
@@ -34,6 +34,9 @@ struct Row {
 }
 
 const COLUMNS: usize = 18;
+
+/// Most values PostgreSQL binds in one statement.
+const POSTGRES_BINDS_MAX: usize = 65_535;
 
 impl From<&Segment> for Row {
     fn from(segment: &Segment) -> Row {
@@ -109,10 +112,15 @@ pub fn insert(db: &mut Db, segments: &[Segment]) -> Result<(), DbError> {
             other => return Ok(other.map(|_| ())?),
         }
     }
-    for rows in rows.chunks(SQLITE_BINDS_MAX / COLUMNS) {
-        on_db!(db, c => diesel::insert_into(segment::table).values(rows).on_conflict_do_nothing().execute(c))?;
+    match db {
+        Db::Lite(connection) => insert_prepared!(connection, segment::table, rows, on_conflict_do_nothing),
+        Db::Pg(connection) => {
+            for rows in rows.chunks(POSTGRES_BINDS_MAX / COLUMNS) {
+                diesel::insert_into(segment::table).values(rows).on_conflict_do_nothing().execute(connection)?;
+            }
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 /// Makes the months that these segments need.

@@ -190,7 +190,7 @@ pub fn insert(db: &mut Db, issued: &IssuedStatement, lines: &[IssuedLine]) -> Re
     };
     on_db!(db, c => diesel::insert_into(statement::table).values(&row).execute(c))?;
     let lines = (1..).zip(lines).map(|(number, line)| line_row(id, number, line)).collect::<Result<Vec<_>, _>>()?;
-    insert_all!(db, statement_line::table, 20, lines.as_slice())?;
+    insert_all!(db, statement_line::table, lines.as_slice())?;
     Ok(id)
 }
 

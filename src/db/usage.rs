@@ -172,7 +172,7 @@ pub fn replace_day(db: &mut Db, node: NodeId, day: Interval, wanted: &[Usage]) -
     for gone in held.keys() {
         on_db!(db, c => diesel::delete(usage::table.find(*gone)).execute(c))?;
     }
-    insert_all!(db, usage::table, 13, added.as_slice())?;
+    insert_all!(db, usage::table, added.as_slice())?;
     Ok(!held.is_empty() || !added.is_empty())
 }
 

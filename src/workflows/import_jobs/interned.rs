@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use foldhash::fast::RandomState;
 use gpuledger_db::Db;
 use gpuledger_db::dimensions::{self, ClusterId, NodeKind};
 use gpuledger_domain::ids::{FactSetId, NodeId, SkuId};
@@ -19,12 +20,14 @@ pub(super) struct Holding {
     pub(super) facts: FactSetId,
 }
 
+type Numbers<K, V> = HashMap<K, V, RandomState>;
+
 /// The numbers that were looked up or given so far.
 #[derive(Default)]
 pub(super) struct Interned {
-    machines: HashMap<ClusterId, HashMap<String, NodeId>>,
-    stand_ins: HashMap<ClusterId, HashMap<String, NodeId>>,
-    skus: HashMap<String, SkuId>,
+    machines: Numbers<ClusterId, Numbers<String, NodeId>>,
+    stand_ins: Numbers<ClusterId, Numbers<String, NodeId>>,
+    skus: Numbers<String, SkuId>,
 }
 
 impl Interned {
