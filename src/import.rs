@@ -5,6 +5,7 @@ pub mod event_list;
 pub mod job_list;
 pub mod job_record;
 mod repeats;
+pub mod report;
 pub mod sacct;
 mod stream;
 mod time_text;

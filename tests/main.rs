@@ -19,6 +19,7 @@ mod frozen;
 mod import_lists;
 mod philly;
 mod properties;
+mod reports;
 mod sacct;
 mod sacct_lists;
 mod scenarios;

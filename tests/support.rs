@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod jobs;
+pub mod reports;
 pub mod sacct;
 
 use std::path::PathBuf;

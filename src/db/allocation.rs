@@ -221,28 +221,82 @@ pub fn next_job(db: &mut Db) -> Result<i64, DbError> {
     Ok(next.unwrap_or(0))
 }
 
-/// Gives numbers to attempts that are not known yet, in their order.
+/// The numbers of attempts that no list told of yet, in their order: new ones, or those that a collector told of first.
 ///
 /// # Errors
-/// What the database says; an attempt that is known already is an error.
+/// What the database says; an attempt that a list told of is an error.
 pub fn insert_jobs(db: &mut Db, cluster: ClusterId, attempts: &[&AttemptName]) -> Result<Vec<JobId>, DbError> {
-    let count = i64::try_from(attempts.len()).map_err(|_| DbError::Overflow)?;
-    if count == 0 {
+    if attempts.is_empty() {
         return Ok(Vec::new());
     }
-    let first = db.take_ids("job", count)?;
-    let row = |(id, attempt): (i64, &&AttemptName)| {
-        let source_id = attempt.source_id.clone();
-        (
-            job::id.eq(id),
+    let reported = reported_jobs(db, cluster, attempts)?;
+    let is_new = |attempt: &&&AttemptName| !reported.contains_key(**attempt);
+    let count = i64::try_from(attempts.iter().filter(is_new).count()).map_err(|_| DbError::Overflow)?;
+    let mut next = if count == 0 { 0 } else { db.take_ids("job", count)? };
+    let mut ids = Vec::with_capacity(attempts.len());
+    let mut rows = Vec::with_capacity(attempts.len());
+    for attempt in attempts {
+        if let Some(id) = reported.get(*attempt) {
+            ids.push(*id);
+            continue;
+        }
+        rows.push((
+            job::id.eq(next),
             job::cluster_id.eq(cluster),
-            job::source_id.eq(source_id),
+            job::source_id.eq(attempt.source_id.clone()),
             job::start_us.eq(attempt.start.micros()),
-        )
-    };
-    let rows: Vec<_> = (first..).zip(attempts).map(row).collect();
+        ));
+        ids.push(JobId(next));
+        next += 1;
+    }
     insert_all!(db, job::table, rows.as_slice())?;
-    Ok((first..first + count).map(JobId).collect())
+    Ok(ids)
+}
+
+/// Those of these attempts that are numbered already, in a cluster of whose nodes collectors tell.
+fn reported_jobs(
+    db: &mut Db,
+    cluster: ClusterId,
+    attempts: &[&AttemptName],
+) -> Result<BTreeMap<AttemptName, JobId>, DbError> {
+    use crate::schema::{node, node_watch};
+    let watched: Option<i32> = on_db!(db, c => node::table
+        .inner_join(node_watch::table.on(node_watch::node_id.eq(node::id)))
+        .filter(node::cluster_id.eq(cluster)).select(node::id).first(c).optional())?;
+    let mut reported = BTreeMap::new();
+    if watched.is_none() {
+        return Ok(reported);
+    }
+    for attempts in attempts.chunks(8_192) {
+        let source_ids: Vec<&str> = attempts.iter().map(|attempt| attempt.source_id.as_str()).collect();
+        let rows: Vec<(String, i64, i64)> = on_db!(db, c => job::table
+            .filter(job::cluster_id.eq(cluster).and(job::source_id.eq_any(source_ids)))
+            .select((job::source_id, job::start_us, job::id))
+            .load(c))?;
+        reported.extend(
+            rows.into_iter().map(|(source_id, start, id)| {
+                (AttemptName { source_id, start: Instant::from_micros(start) }, JobId(id))
+            }),
+        );
+    }
+    Ok(reported)
+}
+
+/// The number of an attempt, new if it was not known.
+///
+/// # Errors
+/// What the database says.
+pub fn intern_job(db: &mut Db, cluster: ClusterId, source_id: &str, start: Instant) -> Result<JobId, DbError> {
+    let key = job::cluster_id.eq(cluster).and(job::source_id.eq(source_id)).and(job::start_us.eq(start.micros()));
+    let found: Option<i64> = on_db!(db, c => job::table.filter(key).select(job::id).first(c).optional())?;
+    if let Some(id) = found {
+        return Ok(JobId(id));
+    }
+    let id = db.take_ids("job", 1)?;
+    let values = (job::cluster_id.eq(cluster), job::source_id.eq(source_id), job::start_us.eq(start.micros()));
+    on_db!(db, c => diesel::insert_into(job::table).values((job::id.eq(id), values)).on_conflict_do_nothing().execute(c))?;
+    // Another process may have been first; then its row is the one.
+    Ok(JobId(on_db!(db, c => job::table.filter(key).select(job::id).first(c))?))
 }
 
 /// Stores tellings.

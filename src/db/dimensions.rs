@@ -47,6 +47,8 @@ macro_rules! intern {
     }};
 }
 
+pub(crate) use intern;
+
 /// The number of a cluster, new if it was not known.
 ///
 /// # Errors
@@ -97,18 +99,50 @@ pub fn intern_node(db: &mut Db, cluster: ClusterId, name: &str, kind: NodeKind) 
     .map(NodeId)
 }
 
+/// The machine of this name in a cluster, if it is known.
+///
+/// # Errors
+/// What the database says.
+pub fn find_machine(db: &mut Db, cluster: ClusterId, name: &str) -> Result<Option<NodeId>, DbError> {
+    let found: Option<i32> = on_db!(db, c => node::table
+        .filter(node::cluster_id.eq(cluster).and(node::name.eq(name)).and(node::kind.eq(MACHINE)))
+        .select(node::id)
+        .first(c)
+        .optional())?;
+    Ok(found.map(NodeId))
+}
+
 /// The node that stands for a pool of a cluster, always a member of that pool. Its name cannot be a machine's.
 ///
 /// # Errors
 /// What the database says.
 pub fn intern_pool_stand_in(db: &mut Db, cluster: ClusterId, name: &PoolName) -> Result<NodeId, DbError> {
-    let pool = intern_pool(db, name)?;
     let node = intern_node(db, cluster, &format!("pool:{name}"), NodeKind::PoolStandIn)?;
+    put_into_pool(db, node, Instant::MIN, name)?;
+    Ok(node)
+}
+
+/// Whether a node was ever put into a pool.
+///
+/// # Errors
+/// What the database says.
+pub fn is_in_a_pool(db: &mut Db, node: NodeId) -> Result<bool, DbError> {
+    let found: Option<i32> = on_db!(db, c => pool_membership::table
+        .filter(pool_membership::node_id.eq(node.0)).select(pool_membership::pool_id).first(c).optional())?;
+    Ok(found.is_some())
+}
+
+/// Puts a node into a pool from an instant on; a pool that it has from that instant stays.
+///
+/// # Errors
+/// What the database says.
+pub fn put_into_pool(db: &mut Db, node: NodeId, from: Instant, name: &PoolName) -> Result<(), DbError> {
+    let pool = intern_pool(db, name)?;
     on_db!(db, c => diesel::insert_into(pool_membership::table)
-        .values((pool_membership::node_id.eq(node.0), pool_membership::from_us.eq(Instant::MIN.micros()),
+        .values((pool_membership::node_id.eq(node.0), pool_membership::from_us.eq(from.micros()),
             pool_membership::pool_id.eq(pool.0)))
         .on_conflict_do_nothing().execute(c))?;
-    Ok(node)
+    Ok(())
 }
 
 /// The number of a SKU with its slices, new if it was not known.

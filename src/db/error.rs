@@ -38,6 +38,22 @@ impl fmt::Display for DbError {
 
 impl std::error::Error for DbError {}
 
+impl DbError {
+    /// Whether another writer was in the way, so that the same transaction may succeed if it is tried again.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        use diesel::result::{DatabaseErrorKind, Error};
+        match self {
+            DbError::Busy(_) => true,
+            DbError::Query(Error::DatabaseError(kind, information)) => {
+                matches!(kind, DatabaseErrorKind::SerializationFailure | DatabaseErrorKind::UniqueViolation)
+                    || information.message() == "deadlock detected"
+            }
+            _ => false,
+        }
+    }
+}
+
 impl From<diesel::result::Error> for DbError {
     fn from(error: diesel::result::Error) -> DbError {
         match &error {

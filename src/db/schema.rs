@@ -198,6 +198,12 @@ diesel::table! {
         active_us -> Nullable<BigInt>,
         estimated_us -> BigInt,
         suspended_us -> BigInt,
+        busy_us -> Nullable<BigInt>,
+        busy_measured_us -> Nullable<BigInt>,
+        energy_mj -> Nullable<BigInt>,
+        energy_measured_us -> Nullable<BigInt>,
+        peak_memory_bytes -> Nullable<BigInt>,
+        provisional -> Nullable<SmallInt>,
     }
 }
 
@@ -427,6 +433,60 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    collector_token (id) {
+        id -> Text,
+        cluster_id -> Integer,
+        node_name -> Text,
+        secret_sha256 -> Binary,
+        note -> Text,
+        created_at_us -> BigInt,
+        created_by -> Text,
+        revoked_at_us -> Nullable<BigInt>,
+        last_used_at_us -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    head (node_id) {
+        node_id -> Integer,
+        epoch -> BigInt,
+        sequence -> BigInt,
+        received_at_us -> BigInt,
+        body -> Text,
+    }
+}
+
+diesel::table! {
+    unit_life (node_id, unit_id) {
+        node_id -> Integer,
+        unit_id -> Integer,
+        death_us -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    node_watch (node_id) {
+        node_id -> Integer,
+        from_us -> BigInt,
+        settled_until_us -> BigInt,
+        retired_at_us -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    record_aside (node_id, epoch, hour, number, sha256) {
+        node_id -> Integer,
+        epoch -> BigInt,
+        hour -> BigInt,
+        number -> BigInt,
+        sha256 -> Binary,
+        reason -> SmallInt,
+        received_at_us -> BigInt,
+        body -> Text,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     billing_zone,
     id_counter,
@@ -460,5 +520,10 @@ diesel::allow_tables_to_appear_in_same_query!(
     ledger_account,
     entry,
     entry_line,
-    node_event
+    node_event,
+    collector_token,
+    head,
+    unit_life,
+    node_watch,
+    record_aside
 );

@@ -10,7 +10,7 @@ use crate::schema::segment;
 use crate::{Db, DbError, insert_prepared, on_db};
 
 /// A row of the table.
-#[derive(Clone, Debug, PartialEq, Eq, Queryable, Insertable)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Insertable)]
 #[diesel(table_name = segment, treat_none_as_default_value = false)]
 struct Row {
     hour: i64,
@@ -102,7 +102,7 @@ pub fn insert(db: &mut Db, segments: &[Segment]) -> Result<(), DbError> {
     use diesel::result::{DatabaseErrorKind, Error};
     let rows: Vec<Row> = segments.iter().map(Row::from).collect();
     if let Db::Pg(connection) = db {
-        make_months(connection, segments)?;
+        make_months(connection, segments.iter().map(|segment| segment.key.hour))?;
         // Straight in, by COPY: new rows are the usual case, and several times as fast.
         let straight = connection.transaction(|connection| {
             diesel::copy_from(segment::table).from_insertable(rows.as_slice()).execute(connection)
@@ -123,14 +123,14 @@ pub fn insert(db: &mut Db, segments: &[Segment]) -> Result<(), DbError> {
     }
 }
 
-/// Makes the months that these segments need.
-fn make_months(connection: &mut PgConnection, segments: &[Segment]) -> Result<(), DbError> {
+/// Makes the months that segments of these hours need.
+pub(crate) fn make_months(connection: &mut PgConnection, hours: impl Iterator<Item = Hour>) -> Result<(), DbError> {
     #[derive(QueryableByName)]
     struct Month {
         #[diesel(sql_type = diesel::sql_types::BigInt)]
         end_hour: i64,
     }
-    let mut hours: Vec<i64> = segments.iter().map(|segment| segment.key.hour.number()).collect();
+    let mut hours: Vec<i64> = hours.map(Hour::number).collect();
     hours.sort_unstable();
     let mut made_until = i64::MIN;
     for hour in hours {
@@ -152,8 +152,24 @@ pub fn of_hours(db: &mut Db, node: NodeId, hours: &[Hour]) -> Result<Vec<Segment
     let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
     let rows: Vec<Row> = on_db!(db, c => segment::table
         .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq(node.0)))
+        .select(Row::as_select())
         .load(c))?;
     rows.into_iter().map(Segment::try_from).collect()
+}
+
+/// Whether a collector told of a node in these hours.
+///
+/// # Errors
+/// What the database says.
+pub fn has_reports(db: &mut Db, node: NodeId, hours: &[Hour]) -> Result<bool, DbError> {
+    let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
+    let found: Option<i64> = on_db!(db, c => segment::table
+        .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq(node.0)))
+        .filter(segment::source.eq(Source::Agent.code()))
+        .select(segment::number)
+        .first(c)
+        .optional())?;
+    Ok(found.is_some())
 }
 
 /// The segments of one job in these hours, in key order: the evidence of a charge.
@@ -165,6 +181,7 @@ pub fn of_job(db: &mut Db, job: JobId, hours: &[Hour]) -> Result<Vec<Segment>, D
     let rows: Vec<Row> = on_db!(db, c => segment::table
         .filter(segment::hour.eq_any(&hours).and(segment::job_id.eq(job.0)))
         .order((segment::hour, segment::node_id, segment::epoch, segment::number))
+        .select(Row::as_select())
         .load(c))?;
     rows.into_iter().map(Segment::try_from).collect()
 }
@@ -179,6 +196,7 @@ pub fn of_attempt(db: &mut Db, nodes: &[NodeId], job: JobId, hours: &[Hour]) -> 
     let rows: Vec<Row> = on_db!(db, c => segment::table
         .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq_any(&nodes)).and(segment::epoch.eq(job.0)))
         .order((segment::hour, segment::node_id, segment::epoch, segment::number))
+        .select(Row::as_select())
         .load(c))?;
     rows.into_iter().map(Segment::try_from).collect()
 }

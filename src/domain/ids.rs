@@ -136,6 +136,10 @@ key!(
     UnitId, i32
 );
 key!(
+    /// A GPU, by its UUID.
+    GpuId, i32
+);
+key!(
     /// A SKU with its slice counts.
     SkuId, i32
 );

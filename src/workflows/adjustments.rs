@@ -15,6 +15,7 @@ use gpuledger_domain::pricing::{Charge, ChargeKind, EndCause};
 use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use super::books::Books;
+use super::counted;
 use crate::error::AppError;
 
 /// The attempts of a period that the platform takes over.
@@ -94,6 +95,7 @@ impl TakenOver {
                 for day in calendar.days(within) {
                     let hours: Vec<Hour> = day.hours().collect();
                     let segments = segment::of_attempt(db, &nodes, *job, &hours)?;
+                    let segments = counted::of_books(db, segments, day)?;
                     usages.extend(usage_by_slot(&segments, &slots(day, &changes))?);
                 }
             }

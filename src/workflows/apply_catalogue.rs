@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::catalogue::{self, CatalogueKind, CatalogueVersion, Hold};
 use gpuledger_db::usage::{self, Mark};
-use gpuledger_db::{Db, audit, closing, dimensions, period, segment};
+use gpuledger_db::{Db, audit, closing, dimensions, period};
 use gpuledger_domain::calendar::{BillingCalendar, Period, slots};
 use gpuledger_domain::metering::{Usage, usage_by_slot};
 use gpuledger_domain::pricing::{Charge, Unpriced};
-use gpuledger_domain::time::{Hour, Instant, Interval};
+use gpuledger_domain::time::{Instant, Interval};
 use sha2::{Digest, Sha256};
 
 use super::books::Books;
 use super::price_period::{NewWords, UnpricedUsage};
-use super::{price_period, roll_up};
+use super::{counted, price_period, roll_up};
 use crate::error::AppError;
 use crate::files::{SourceText, rules};
 
@@ -246,9 +246,8 @@ fn usage_with_cuts(
     let days: BTreeSet<Interval> = inner.map(|cut| calendar.day_of(*cut)).collect();
     for day in days {
         usages.retain(|usage| !day.contains(usage.key.slot.start()));
-        let hours: Vec<Hour> = day.hours().collect();
         for node in usage::nodes_of_interval(db, day)? {
-            let segments = segment::of_hours(db, node, &hours)?;
+            let segments = counted::of_day(db, node, day)?;
             usages.extend(usage_by_slot(&segments, &slots(day, changes))?);
         }
     }

@@ -2,14 +2,15 @@
 
 use gpuledger_db::allocation::{self, AttemptName};
 use gpuledger_db::catalogue::{self, CatalogueKind};
-use gpuledger_db::{Db, DbError, closing, dimensions, segment};
+use gpuledger_db::{Db, DbError, closing, dimensions};
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::ids::PoolName;
 use gpuledger_domain::metering::Segment;
 use gpuledger_domain::pricing::{Charge, Sku};
-use gpuledger_domain::time::{Hour, Interval};
+use gpuledger_domain::time::Interval;
 use gpuledger_domain::units::{Fraction, Overflow};
 
+use super::counted;
 use super::price_period::Words;
 use super::statements::StatementView;
 use crate::error::AppError;
@@ -96,9 +97,8 @@ pub fn segments(
     }
     let found = closing::charges(db, head.closing_id, number, number)?;
     let charge = found.first().ok_or_else(|| lost("a charge"))?;
-    let hours: Vec<Hour> = charge.slot.hours().collect();
     let mut evidence = Vec::new();
-    let segments = segment::of_job(db, charge.job, &hours)?;
+    let segments = counted::of_job(db, charge.job, calendar.day_of(charge.slot.start()))?;
     let segments = of_sku(db, calendar, view, charge, segments)?;
     for segment in segments {
         let within = segment.interval.intersection(charge.slot).filter(|_| segment.facts == charge.facts);

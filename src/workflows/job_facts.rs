@@ -39,7 +39,7 @@ fn is_zero(number: &i32) -> bool {
 }
 
 /// The canonical JSON of facts and its SHA-256.
-pub(super) fn to_body(facts: &JobFacts) -> Result<(String, Vec<u8>), AppError> {
+pub(crate) fn to_body(facts: &JobFacts) -> Result<(String, Vec<u8>), AppError> {
     let JobFacts { cluster, pool, user, account, partition, qos, namespace, name, gpus, labels } = facts.clone();
     let body = Body { cluster, pool, user, account, partition, qos, namespace, name, gpus, labels };
     let text =

@@ -207,7 +207,7 @@ struct Pricer<'a> {
     experiment_ids: BTreeMap<(TeamId, String), ExperimentId>,
     memberships: dimensions::Memberships,
     facts: BTreeMap<FactSetId, JobFacts>,
-    attributions: BTreeMap<(FactSetId, Instant), Attribution>,
+    attributions: BTreeMap<(FactSetId, PoolId, Instant), Attribution>,
     book_skus: BTreeMap<SkuId, SkuId>,
     terms: BTreeMap<(SkuId, PoolId, ServiceClass, Instant), Result<Terms, Unpriced>>,
 }
@@ -291,12 +291,16 @@ impl<'a> Pricer<'a> {
             AppError::Database(gpuledger_db::DbError::Inconsistent(format!("{what} of node {} is missing", key.node.0)))
         };
         let pool = self.memberships.pool(key.node, slot.start()).ok_or_else(|| lost("the pool"))?;
-        let attribution = match self.attributions.get(&(key.facts, slot.start())) {
+        let attribution = match self.attributions.get(&(key.facts, pool, slot.start())) {
             Some(attribution) => attribution.clone(),
             None => {
                 let facts = self.facts.get(&key.facts).ok_or_else(|| lost("a fact set"))?;
+                // A collector knows no pool; a node's is what it is in at the time.
+                let in_pool = self.words.pools.get(&pool).filter(|_| facts.pool.is_empty());
+                let in_pool = in_pool.map(|pool| JobFacts { pool: pool.to_string(), ..facts.clone() });
+                let facts = in_pool.as_ref().unwrap_or(facts);
                 let attribution = self.books.rules.attribution(facts, slot.start(), &self.books.teams);
-                self.attributions.insert((key.facts, slot.start()), attribution.clone());
+                self.attributions.insert((key.facts, pool, slot.start()), attribution.clone());
                 attribution
             }
         };

@@ -4,12 +4,13 @@
 //! change in the period, clear the mark. It may be repeated, interrupted or run twice at once and gives the same.
 
 use gpuledger_db::usage::{self, Mark};
-use gpuledger_db::{Db, catalogue, dimensions, period, segment};
+use gpuledger_db::{Db, catalogue, dimensions, period};
 use gpuledger_domain::calendar::{BillingCalendar, slots};
 use gpuledger_domain::metering::usage_by_slot;
-use gpuledger_domain::time::{Hour, Instant, Interval};
+use gpuledger_domain::time::{Instant, Interval};
 
 use super::books::Books;
+use super::counted;
 use crate::error::AppError;
 
 /// Rolls up every marked day, or those that begin in `within`; how many were done.
@@ -59,8 +60,7 @@ fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, cuts: &mut C
         return Ok(false);
     }
     let day = calendar.day_of(mark.day_start);
-    let hours: Vec<Hour> = day.hours().collect();
-    let segments = segment::of_hours(db, mark.node, &hours)?;
+    let segments = counted::of_day(db, mark.node, day)?;
     let wanted = usage_by_slot(&segments, &slots(day, cuts.current(db, calendar)?))?;
     if usage::replace_day(db, mark.node, day, &wanted)? {
         period::count_usage_change(db, &period)?;

@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuledger_db::{Db, DbError, dimensions, segment, usage};
+use gpuledger_db::{Db, DbError, dimensions, usage};
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::ids::{FactSetId, JobId, PoolName, SkuId};
 use gpuledger_domain::metering::State;
 use gpuledger_domain::pricing::{PriceBook, Sku};
 use gpuledger_domain::rules::JobFacts;
-use gpuledger_domain::time::{Hour, Interval};
+use gpuledger_domain::time::Interval;
 use gpuledger_domain::units::{Fraction, Overflow};
 
-use super::job_facts;
+use super::{counted, job_facts};
 use crate::error::AppError;
 
 /// By what usage is summed.
@@ -92,8 +92,7 @@ pub fn usage_report(
     while day.start() < interval.end() {
         for node in usage::nodes_of_interval(db, day)? {
             let pool = words.memberships.pool(node, day.start()).and_then(|pool| words.pools.get(&pool)).cloned();
-            let hours: Vec<Hour> = day.hours().collect();
-            for segment in segment::of_hours(db, node, &hours)?.iter().filter(|segment| segment.state == State::Held) {
+            for segment in counted::of_day(db, node, day)?.iter().filter(|segment| segment.state == State::Held) {
                 // A day that begins off the hour shares its first hour with the day before.
                 let Some(part) = segment.interval.intersection(day).and_then(|part| part.intersection(interval)) else {
                     continue;

@@ -1,7 +1,9 @@
 //! The unit of record: one unit or *n* of a SKU, one job or none, one interval inside one UTC hour.
 
 use crate::ids::{FactSetId, JobId, NodeId, SkuId, UnitId};
-use crate::time::{Hour, Interval};
+use crate::money::apportion;
+use crate::time::{Hour, Instant, Interval};
+use crate::units::{Fraction, Overflow};
 
 /// What a unit was doing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -71,4 +73,56 @@ pub struct Segment {
     pub estimated_us: i64,
     /// Of it, while the job was suspended.
     pub suspended_us: i64,
+}
+
+/// What was measured during a segment. A family that was not measured is absent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Measurements {
+    /// Time with a kernel running, in microseconds.
+    pub busy_us: Option<Measured>,
+    /// Energy, in millijoules.
+    pub energy_mj: Option<Measured>,
+    /// Most memory in use, in bytes.
+    pub peak_memory_bytes: Option<i64>,
+}
+
+/// A total, and for how long it was measured, in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Measured {
+    /// The total.
+    pub total: i64,
+    /// For how long it was measured.
+    pub measured_us: i64,
+}
+
+impl Segment {
+    /// The segment cut at these instants, which are in order: its totals divided by wall time, by largest remainder, so
+    /// that those of the parts sum to them. The parts keep its key.
+    ///
+    /// # Errors
+    /// [`Overflow`] where a total cannot be divided.
+    pub fn divided_at(&self, edges: &[Instant]) -> Result<Vec<Segment>, Overflow> {
+        let pieces = self.interval.cut_at(edges);
+        let part = |total: i64, piece: &Interval| {
+            let product = i128::from(total) * i128::from(piece.length_us());
+            Fraction::new(product, self.interval.length_us().into()).ok_or(Overflow)
+        };
+        let divide = |total: i64| -> Result<Vec<i64>, Overflow> {
+            let exact = pieces.iter().map(|piece| part(total, piece)).collect::<Result<Vec<_>, _>>()?;
+            apportion(total.into(), &exact).into_iter().map(|part| i64::try_from(part).map_err(|_| Overflow)).collect()
+        };
+        let (share, estimated, suspended) =
+            (divide(self.share_us)?, divide(self.estimated_us)?, divide(self.suspended_us)?);
+        let active = self.active_us.map(divide).transpose()?;
+        let at = |totals: &[i64], index: usize| totals.get(index).copied().unwrap_or(0);
+        let parts = pieces.iter().enumerate().map(|(index, piece)| Segment {
+            interval: *piece,
+            share_us: at(&share, index),
+            active_us: active.as_ref().map(|active| at(active, index)),
+            estimated_us: at(&estimated, index),
+            suspended_us: at(&suspended, index),
+            ..self.clone()
+        });
+        Ok(parts.collect())
+    }
 }

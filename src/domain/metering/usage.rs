@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Segment, Source, State};
 use crate::ids::{FactSetId, JobId, NodeId, SkuId};
-use crate::money::apportion;
 use crate::time::Interval;
-use crate::units::{Fraction, Overflow};
+use crate::units::Overflow;
 
 /// What is the same for all the time summed in a usage.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -94,13 +93,13 @@ fn parts_by_slot(segment: &Segment, slots: &[Interval]) -> Result<Vec<Usage>, Ov
     match (slot, touched.next()) {
         (None, _) => Ok(Vec::new()),
         (Some(slot), None) if slot.intersection(segment.interval) == Some(segment.interval) => {
-            Ok(vec![usage_of(segment, slot, segment, false)])
+            Ok(vec![usage_of(segment, slot, false)])
         }
         _ => divided(segment, slots),
     }
 }
 
-fn usage_of(segment: &Segment, slot: Interval, totals: &Segment, estimated: bool) -> Usage {
+fn usage_of(segment: &Segment, slot: Interval, estimated: bool) -> Usage {
     Usage {
         key: UsageKey {
             slot,
@@ -110,11 +109,11 @@ fn usage_of(segment: &Segment, slot: Interval, totals: &Segment, estimated: bool
             sku: segment.sku,
             state: segment.state,
         },
-        share_us: totals.share_us,
-        active_us: totals.active_us.unwrap_or(0),
-        active_measured_us: totals.active_us.map_or(0, |_| totals.share_us),
-        estimated_us: if estimated { totals.share_us } else { totals.estimated_us },
-        suspended_us: totals.suspended_us,
+        share_us: segment.share_us,
+        active_us: segment.active_us.unwrap_or(0),
+        active_measured_us: segment.active_us.map_or(0, |_| segment.share_us),
+        estimated_us: if estimated { segment.share_us } else { segment.estimated_us },
+        suspended_us: segment.suspended_us,
         segments: 1,
     }
 }
@@ -124,32 +123,10 @@ fn divided(segment: &Segment, slots: &[Interval]) -> Result<Vec<Usage>, Overflow
     let mut edges: Vec<_> = slots.iter().flat_map(|slot| [slot.start(), slot.end()]).collect();
     edges.sort_unstable();
     edges.dedup();
-    let pieces = segment.interval.cut_at(&edges);
-    let split = |total: i64| -> Result<Vec<i64>, Overflow> {
-        let exact: Vec<Fraction> = pieces
-            .iter()
-            .map(|piece| {
-                let product = i128::from(total) * i128::from(piece.length_us());
-                Fraction::new(product, segment.interval.length_us().into()).ok_or(Overflow)
-            })
-            .collect::<Result<_, _>>()?;
-        apportion(total.into(), &exact).into_iter().map(|part| i64::try_from(part).map_err(|_| Overflow)).collect()
-    };
-    let (share, estimated, suspended) =
-        (split(segment.share_us)?, split(segment.estimated_us)?, split(segment.suspended_us)?);
-    let active = segment.active_us.map(split).transpose()?;
     let mut usages = Vec::new();
-    for (index, piece) in pieces.iter().enumerate() {
-        let Some(slot) = slots.iter().find(|slot| slot.contains(piece.start())) else { continue };
-        let at = |values: &[i64]| values.get(index).copied().unwrap_or(0);
-        let totals = Segment {
-            share_us: at(&share),
-            active_us: active.as_deref().map(at),
-            estimated_us: at(&estimated),
-            suspended_us: at(&suspended),
-            ..segment.clone()
-        };
-        usages.push(usage_of(segment, *slot, &totals, segment.source == Source::Agent));
+    for part in segment.divided_at(&edges)? {
+        let Some(slot) = slots.iter().find(|slot| slot.contains(part.interval.start())) else { continue };
+        usages.push(usage_of(&part, *slot, segment.source == Source::Agent));
     }
     Ok(usages)
 }

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuledger_db::{Db, segment, usage};
+use gpuledger_db::{Db, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Period, slots};
 use gpuledger_domain::ids::NodeId;
 use gpuledger_domain::metering::{Usage, usage_by_slot};
-use gpuledger_domain::time::{Hour, Instant, Interval};
+use gpuledger_domain::time::{Instant, Interval};
 
 use super::NowThen;
 use crate::error::AppError;
+use crate::workflows::counted;
 
 /// Billing days by their first instant, and the nodes whose usage is to be summed in them.
 type Days = BTreeMap<Instant, (Interval, BTreeSet<NodeId>)>;
@@ -65,10 +66,9 @@ fn summed(db: &mut Db, stored: &[Usage], days: &Days, changes: &[Instant]) -> Re
     };
     let mut usages: Vec<Usage> = stored.iter().filter(|usage| !is_summed_again(usage)).copied().collect();
     for (day, nodes) in days.values() {
-        let hours: Vec<Hour> = day.hours().collect();
         let slots = slots(*day, changes);
         for node in nodes {
-            usages.extend(usage_by_slot(&segment::of_hours(db, *node, &hours)?, &slots)?);
+            usages.extend(usage_by_slot(&counted::of_day(db, *node, *day)?, &slots)?);
         }
     }
     Ok(usages)

@@ -1,0 +1,11 @@
+ALTER TABLE segment DROP COLUMN provisional;
+ALTER TABLE segment DROP COLUMN peak_memory_bytes;
+ALTER TABLE segment DROP COLUMN energy_measured_us;
+ALTER TABLE segment DROP COLUMN energy_mj;
+ALTER TABLE segment DROP COLUMN busy_measured_us;
+ALTER TABLE segment DROP COLUMN busy_us;
+DROP TABLE record_aside;
+DROP TABLE node_watch;
+DROP TABLE unit_life;
+DROP TABLE head;
+DROP TABLE collector_token;

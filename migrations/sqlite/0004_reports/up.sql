@@ -1,0 +1,64 @@
+-- Tokens of collectors; the secret itself is not stored. node_name: empty where any node of the cluster may use it.
+CREATE TABLE collector_token (
+    id TEXT NOT NULL,
+    cluster_id INTEGER NOT NULL,
+    node_name TEXT NOT NULL,
+    secret_sha256 BLOB NOT NULL,
+    note TEXT NOT NULL,
+    created_at_us INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    revoked_at_us INTEGER,
+    last_used_at_us INTEGER,
+    PRIMARY KEY (id)
+) STRICT, WITHOUT ROWID;
+
+-- What is still open on a node, replaced whole by each report. body: the report's units, jobs and open segments.
+CREATE TABLE head (
+    node_id INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    received_at_us INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (node_id)
+) STRICT;
+
+-- Which units a node has, and when each ended; none while it exists. When it began is in its key, in the table unit.
+CREATE TABLE unit_life (
+    node_id INTEGER NOT NULL,
+    unit_id INTEGER NOT NULL,
+    death_us INTEGER,
+    PRIMARY KEY (node_id, unit_id)
+) STRICT, WITHOUT ROWID;
+
+-- Nodes on which collectors report: since when they are watched, up to where unobserved time was summed, and from when
+-- they are no more.
+CREATE TABLE node_watch (
+    node_id INTEGER NOT NULL,
+    from_us INTEGER NOT NULL,
+    settled_until_us INTEGER NOT NULL,
+    retired_at_us INTEGER,
+    PRIMARY KEY (node_id)
+) STRICT;
+
+-- Records that are not counted and not thrown away. reason: 1 other content under an identity that is held,
+-- 2 the node's clock was off, 3 the month is closed. body: the record as it was reported, with its unit and job.
+CREATE TABLE record_aside (
+    node_id INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    hour INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    sha256 BLOB NOT NULL,
+    reason INTEGER NOT NULL,
+    received_at_us INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (node_id, epoch, hour, number, sha256)
+) STRICT, WITHOUT ROWID;
+
+-- What was measured during a segment of a collector; none where it was not. provisional: 1 where it was made from a
+-- head, until the finished segment comes.
+ALTER TABLE segment ADD COLUMN busy_us INTEGER;
+ALTER TABLE segment ADD COLUMN busy_measured_us INTEGER;
+ALTER TABLE segment ADD COLUMN energy_mj INTEGER;
+ALTER TABLE segment ADD COLUMN energy_measured_us INTEGER;
+ALTER TABLE segment ADD COLUMN peak_memory_bytes INTEGER;
+ALTER TABLE segment ADD COLUMN provisional INTEGER;

@@ -1,0 +1,153 @@
+//! The segments that count. What is stored is what was told; of the same GPU and time, several may have told.
+//!
+//! On a node on which a collector reports, its segments count, each instant once, and what nobody saw is unobserved
+//! ([`observed`]). What a scheduler's books say of such a node is left out for each billing day of which the collector
+//! told: the two describe the same time and are never added. On every other node the books count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpuledger_db::node_watch::{self, NodeWatch};
+use gpuledger_db::usage::{self, Mark};
+use gpuledger_db::{Db, segment, unit};
+use gpuledger_domain::calendar::BillingCalendar;
+use gpuledger_domain::ids::{JobId, NodeId};
+use gpuledger_domain::metering::{Finding, Observed, Segment, Source, UnitLife, lives, observed};
+use gpuledger_domain::time::{Hour, Instant, Interval};
+
+use crate::error::AppError;
+
+/// The segments of a node that count in a billing day, and that overlap it.
+///
+/// # Errors
+/// The database's, or a total that cannot be divided.
+pub fn of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<Vec<Segment>, AppError> {
+    Ok(told_of_day(db, node, day)?.0)
+}
+
+/// As [`of_day`], with what does not stand as it was told.
+///
+/// # Errors
+/// The database's, or a total that cannot be divided.
+pub fn told_of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<(Vec<Segment>, Vec<Finding>), AppError> {
+    let hours: Vec<Hour> = day.hours().collect();
+    let told = segment::of_hours(db, node, &hours)?;
+    match node_watch::find(db, node)? {
+        None => Ok((of_books(db, told, day)?, Vec::new())),
+        Some(watch) => Ok(of_collector(db, &watch, &told, day)?),
+    }
+}
+
+/// Those of a scheduler's segments that count: on nodes of which no collector told in that day.
+///
+/// # Errors
+/// The database's.
+pub fn of_books(db: &mut Db, told: Vec<Segment>, day: Interval) -> Result<Vec<Segment>, AppError> {
+    let named: BTreeSet<NodeId> = told.iter().map(|segment| segment.on_node).filter(|node| node.0 != 0).collect();
+    let mut reported = BTreeSet::new();
+    for node in named {
+        if node_watch::find(db, node)?.is_some() && segment::has_reports(db, node, &day.hours().collect::<Vec<_>>())? {
+            reported.insert(node);
+        }
+    }
+    Ok(told.into_iter().filter(|segment| !reported.contains(&segment.on_node)).collect())
+}
+
+/// The segments of a job that count in a billing day, of all nodes, in the order of their keys.
+///
+/// # Errors
+/// The database's, or a total that cannot be divided.
+pub fn of_job(db: &mut Db, job: JobId, day: Interval) -> Result<Vec<Segment>, AppError> {
+    let told = segment::of_job(db, job, &day.hours().collect::<Vec<_>>())?;
+    let nodes: BTreeSet<NodeId> = told.iter().map(|segment| segment.key.node).collect();
+    let mut counted = Vec::with_capacity(told.len());
+    for node in nodes {
+        if node_watch::find(db, node)?.is_some() {
+            counted.extend(of_day(db, node, day)?.into_iter().filter(|segment| segment.job == job));
+        } else {
+            let of_node = told.iter().filter(|segment| segment.key.node == node).cloned().collect();
+            counted.extend(of_books(db, of_node, day)?);
+        }
+    }
+    counted.sort_by_key(|segment| (segment.key, segment.interval));
+    Ok(counted)
+}
+
+fn of_collector(
+    db: &mut Db,
+    watch: &NodeWatch,
+    told: &[Segment],
+    day: Interval,
+) -> Result<(Vec<Segment>, Vec<Finding>), AppError> {
+    let mut by_hour: BTreeMap<Hour, Vec<Segment>> = BTreeMap::new();
+    for segment in told.iter().filter(|segment| segment.source == Source::Agent) {
+        by_hour.entry(segment.key.hour).or_default().push(segment.clone());
+    }
+    let units = unit::of_node(db, watch.node)?;
+    let (mut counted, mut findings) = (Vec::new(), Vec::new());
+    for (hour, within) in whole_hours(day) {
+        let existed = existed(watch, told, within);
+        let lives: Vec<UnitLife> = existed.map_or_else(Vec::new, |existed| {
+            let living = lives(&units, existed).into_iter();
+            living.map(|(known, interval)| UnitLife { unit: known.unit, sku: known.sku, interval }).collect()
+        });
+        let of_hour = by_hour.remove(&hour).unwrap_or_default();
+        if lives.is_empty() && of_hour.is_empty() {
+            continue;
+        }
+        let Observed { segments, findings: found } = observed(watch.node, &of_hour, &lives)?;
+        counted.extend(segments);
+        findings.extend(found);
+    }
+    Ok((counted, findings))
+}
+
+/// The hours of a day, whole also where the day begins within one.
+fn whole_hours(day: Interval) -> impl Iterator<Item = (Hour, Interval)> {
+    day.hours().filter_map(|hour| Some((hour, Interval::new(hour.start(), hour.next().start())?)))
+}
+
+/// The part of an hour in which the node's units exist as far as is known: not before anyone told of it, not after it
+/// was retired; in days that are not over, not after what was seen last.
+fn existed(watch: &NodeWatch, told: &[Segment], hour: Interval) -> Option<Interval> {
+    let seen =
+        told.iter().filter(|segment| segment.source == Source::Agent).map(|segment| segment.interval.end()).max();
+    let known_until = watch.settled_until.max(seen.unwrap_or(Instant::MIN));
+    let until = known_until.min(watch.retired_at.unwrap_or(Instant::MAX));
+    Interval::new(watch.from, until)?.intersection(hour)
+}
+
+/// Marks the days that are over and were not summed since, so that silence is unobserved time and not nothing; how many
+/// there are.
+///
+/// # Errors
+/// The database's.
+pub fn settle_days(db: &mut Db, calendar: &BillingCalendar, now: Instant) -> Result<usize, AppError> {
+    let today = calendar.day_of(now).start();
+    let mut marked = 0;
+    for watch in node_watch::all(db)? {
+        let until = today.min(watch.retired_at.unwrap_or(Instant::MAX));
+        let Some(silent) = Interval::new(watch.settled_until, until) else { continue };
+        let days = calendar.days(silent);
+        let marks: Vec<Mark> = days.iter().map(|day| Mark { day_start: day.start(), node: watch.node }).collect();
+        db.transaction(|db| {
+            usage::mark(db, &marks)?;
+            node_watch::settle(db, watch.node, until)
+        })?;
+        marked += marks.len();
+    }
+    Ok(marked)
+}
+
+/// The compute parts of all units of a node that lived in an interval, times how long; by unit. What its states must
+/// sum to.
+///
+/// # Errors
+/// The database's.
+pub fn lives_of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<Vec<UnitLife>, AppError> {
+    let Some(watch) = node_watch::find(db, node)? else { return Ok(Vec::new()) };
+    let told = segment::of_hours(db, node, &day.hours().collect::<Vec<_>>())?;
+    let units = unit::of_node(db, node)?;
+    let Some(existed) = existed(&watch, &told, day) else { return Ok(Vec::new()) };
+    let living = lives(&units, existed).into_iter();
+    Ok(living.map(|(known, interval)| UnitLife { unit: known.unit, sku: known.sku, interval }).collect())
+}

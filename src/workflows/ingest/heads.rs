@@ -1,0 +1,104 @@
+//! Heads: what is still open on a node. The newest head of the newest epoch stands; what stands no more and was not
+//! finished by its collector becomes provisional segments.
+
+use gpuledger_db::head::{self, Head};
+use gpuledger_db::reported_segment;
+use gpuledger_db::{Db, dimensions};
+use gpuledger_domain::calendar::BillingCalendar;
+use gpuledger_domain::time::{HOUR_US, Instant};
+use gpuledger_wire::{Outcome, RecordAnswer, RecordCode, Report};
+
+use super::interned::Interned;
+use super::records::{Context, closed_months, days, mark_books, store};
+use super::{answer, held};
+use crate::error::AppError;
+use crate::import::report::{NodeReport, read_report};
+
+/// How long a head may stand before its collector counts as gone.
+const HEAD_AGE_MAX_US: i64 = 2 * HOUR_US;
+
+/// Puts a report's head in the place of the one before, or says why not.
+pub(super) fn take(db: &mut Db, context: &Context<'_>) -> Result<Option<RecordAnswer>, AppError> {
+    let report = context.report;
+    let before = head::find(db, context.node)?;
+    let newest = before.as_ref().map(|head| (head.epoch, head.sequence));
+    if newest.is_some_and(|newest| newest >= (report.epoch, report.sequence)) {
+        if before.is_some_and(|head| head.epoch > report.epoch) {
+            provisional(db, context)?;
+        }
+        let message = "a later head is in force";
+        return Ok((!report.head.is_empty()).then(|| answer(None, RecordCode::Superseded, message)));
+    }
+    if let Some(before) = before.filter(|head| head.epoch < report.epoch) {
+        settle(db, context.calendar, &before, context.now)?;
+    }
+    let wrong = report.head.iter().find_map(|record| record.content.as_ref().err());
+    if let Some((code, message)) = wrong {
+        return Ok(Some(answer(None, *code, message)));
+    }
+    let told = Report { segments: Vec::new(), ..report.told.clone() };
+    let body = serde_json::to_string(&told).map_err(|error| AppError::Refused(format!("a head: {error}")))?;
+    let (epoch, sequence) = (report.epoch, report.sequence);
+    head::replace(db, &Head { node: context.node, epoch, sequence, received_at: context.now, body })?;
+    Ok((!report.head.is_empty()).then(|| held(None, Outcome::Accepted)))
+}
+
+/// Stores the open segments of a report as provisional ones, where nothing finished has their identity.
+fn provisional(db: &mut Db, context: &Context<'_>) -> Result<(), AppError> {
+    let closed = closed_months(db, context)?;
+    let mut new = Vec::new();
+    for record in &context.report.head {
+        let Ok(content) = &record.content else { continue };
+        let Some(segment) = context.segment(record, content, true) else { continue };
+        if closed.iter().any(|month| month.intersection(content.interval).is_some()) {
+            continue;
+        }
+        let key = segment.segment.key;
+        let stored = reported_segment::held(db, (key.node, key.epoch, key.hour), (key.number, key.number))?;
+        match stored.get(&key.number) {
+            None => new.push(segment),
+            // Of two heads the one that saw more.
+            Some(stored) if stored.provisional && stored.segment.interval.end() < content.interval.end() => {
+                reported_segment::remove_provisional(db, key)?;
+                new.push(segment);
+            }
+            Some(_) => {}
+        }
+    }
+    for day in days(context.calendar, context.report.head.iter()) {
+        mark_books(db, context, day)?;
+    }
+    store(db, context, new)
+}
+
+/// Writes a stored head as provisional segments.
+fn settle(db: &mut Db, calendar: &BillingCalendar, before: &Head, now: Instant) -> Result<(), AppError> {
+    let report: NodeReport = read_report(before.body.as_bytes(), "").map_err(|refusal| {
+        let message = format!("the head of node {} cannot be read: {}", before.node.0, refusal.message);
+        AppError::Database(gpuledger_db::DbError::Inconsistent(message))
+    })?;
+    let cluster = dimensions::intern_cluster(db, &report.cluster)?;
+    let numbers = Interned::default().of_report(db, before.node, &report)?;
+    provisional(db, &Context { calendar, cluster, node: before.node, report: &report, numbers: &numbers, now })
+}
+
+/// Writes heads that nobody replaced for two hours as provisional segments, and removes them; how many there were.
+///
+/// # Errors
+/// The database's. Heads done before stay done.
+pub fn settle_old_heads(db: &mut Db, calendar: &BillingCalendar, now: Instant) -> Result<usize, AppError> {
+    let oldest = now.plus_micros(-HEAD_AGE_MAX_US).unwrap_or(now);
+    let mut settled = 0;
+    for found in head::older_than(db, oldest)? {
+        settled += usize::from(db.transaction(|db| {
+            // A report may have come meanwhile.
+            let Some(current) = head::find(db, found.node)?.filter(|current| *current == found) else {
+                return Ok::<bool, AppError>(false);
+            };
+            settle(db, calendar, &current, now)?;
+            head::remove(db, current.node)?;
+            Ok(true)
+        })?);
+    }
+    Ok(settled)
+}

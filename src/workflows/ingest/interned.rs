@@ -1,0 +1,150 @@
+//! The numbers of what reports name, so that each is looked for once. They hold for good once the transaction that
+//! gave them is committed; if it is not, all are forgotten.
+
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::RandomState;
+use gpuledger_db::dimensions::{self, ClusterId, NodeKind};
+use gpuledger_db::{Db, allocation, node_watch, unit};
+use gpuledger_domain::ids::{ClusterName, FactSetId, GpuId, JobId, NodeId, PoolName, SkuId, UnitId};
+use gpuledger_domain::pricing::Sku;
+use gpuledger_domain::rules::JobFacts;
+use gpuledger_domain::time::Instant;
+
+use crate::error::AppError;
+use crate::import::report::{NodeReport, ReportedJob, ReportedUnit};
+use crate::workflows::{job_facts, pools};
+
+type Numbers<K, V> = HashMap<K, V, RandomState>;
+
+/// Most jobs, and most sets of facts, that are remembered; past it they are looked for again.
+const REMEMBERED_MAX: usize = 200_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Interned {
+    clusters: Numbers<ClusterName, ClusterId>,
+    nodes: Numbers<(ClusterId, String), NodeId>,
+    watched: Numbers<NodeId, Instant>,
+    gpus: Numbers<String, GpuId>,
+    skus: Numbers<Sku, SkuId>,
+    units: Numbers<(NodeId, ReportedUnit), UnitId>,
+    jobs: Numbers<(ClusterId, String, Instant), JobId>,
+    facts: Numbers<JobFacts, FactSetId>,
+    /// Billing days of nodes, by their start, of which a collector told.
+    pub(super) reported_days: HashSet<(NodeId, Instant), RandomState>,
+}
+
+/// The numbers of a report's units and jobs, in its order.
+#[derive(Debug, Default)]
+pub(super) struct ReportNumbers {
+    pub(super) units: Vec<(UnitId, SkuId)>,
+    pub(super) jobs: Vec<(JobId, FactSetId)>,
+}
+
+impl Interned {
+    /// The node of a report. A new one is put into its pool.
+    pub(super) fn node(
+        &mut self,
+        db: &mut Db,
+        report: &NodeReport,
+        default_pool: &PoolName,
+    ) -> Result<(ClusterId, NodeId), AppError> {
+        let cluster = self.cluster(db, &report.cluster)?;
+        let key = (cluster, report.node.clone());
+        if let Some(node) = self.nodes.get(&key) {
+            return Ok((cluster, *node));
+        }
+        let node = dimensions::intern_node(db, cluster, &report.node, NodeKind::Machine)?;
+        pools::place(db, node, (&report.cluster, &report.node), default_pool)?;
+        self.nodes.insert(key, node);
+        Ok((cluster, node))
+    }
+
+    fn cluster(&mut self, db: &mut Db, name: &ClusterName) -> Result<ClusterId, AppError> {
+        if let Some(cluster) = self.clusters.get(name) {
+            return Ok(*cluster);
+        }
+        let cluster = dimensions::intern_cluster(db, name)?;
+        self.clusters.insert(name.clone(), cluster);
+        Ok(cluster)
+    }
+
+    /// Watches a node from an instant on.
+    pub(super) fn watch(&mut self, db: &mut Db, node: NodeId, from: Instant) -> Result<(), AppError> {
+        if self.watched.get(&node).is_none_or(|known| from < *known) {
+            node_watch::watch_from(db, node, from)?;
+            self.watched.insert(node, from);
+        }
+        Ok(())
+    }
+
+    pub(super) fn of_report(
+        &mut self,
+        db: &mut Db,
+        node: NodeId,
+        report: &NodeReport,
+    ) -> Result<ReportNumbers, AppError> {
+        let cluster = self.cluster(db, &report.cluster)?;
+        let mut numbers = ReportNumbers::default();
+        for unit in &report.units {
+            numbers.units.push(self.unit(db, node, unit)?);
+        }
+        if self.jobs.len() > REMEMBERED_MAX {
+            self.jobs.clear();
+        }
+        if self.facts.len() > REMEMBERED_MAX {
+            self.facts.clear();
+        }
+        for job in &report.jobs {
+            numbers.jobs.push((self.job(db, cluster, job)?, self.fact_set(db, &job.facts)?));
+        }
+        Ok(numbers)
+    }
+
+    fn unit(&mut self, db: &mut Db, node: NodeId, told: &ReportedUnit) -> Result<(UnitId, SkuId), AppError> {
+        let sku = match self.skus.get(&told.sku) {
+            Some(sku) => *sku,
+            None => {
+                let sku = dimensions::intern_sku(db, &told.sku)?;
+                self.skus.insert(told.sku.clone(), sku);
+                sku
+            }
+        };
+        let key = (node, told.clone());
+        if let Some(unit) = self.units.get(&key) {
+            return Ok((*unit, sku));
+        }
+        let gpu = match self.gpus.get(&told.gpu_uuid) {
+            Some(gpu) => *gpu,
+            None => {
+                let gpu = unit::intern_gpu(db, &told.gpu_uuid, &told.gpu_model)?;
+                self.gpus.insert(told.gpu_uuid.clone(), gpu);
+                gpu
+            }
+        };
+        let unit = unit::intern_unit(db, gpu, &told.place, told.birth, sku)?;
+        unit::note_life(db, node, unit, told.death)?;
+        self.units.insert(key, unit);
+        Ok((unit, sku))
+    }
+
+    fn job(&mut self, db: &mut Db, cluster: ClusterId, job: &ReportedJob) -> Result<JobId, AppError> {
+        let key = (cluster, job.source_id.clone(), job.start);
+        if let Some(id) = self.jobs.get(&key) {
+            return Ok(*id);
+        }
+        let id = allocation::intern_job(db, cluster, &job.source_id, job.start)?;
+        self.jobs.insert(key, id);
+        Ok(id)
+    }
+
+    fn fact_set(&mut self, db: &mut Db, facts: &JobFacts) -> Result<FactSetId, AppError> {
+        if let Some(id) = self.facts.get(facts) {
+            return Ok(*id);
+        }
+        let (body, sha256) = job_facts::to_body(facts)?;
+        let id = dimensions::intern_fact_set(db, &sha256, &body)?;
+        self.facts.insert(facts.clone(), id);
+        Ok(id)
+    }
+}

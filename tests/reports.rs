@@ -1,0 +1,387 @@
+//! Reports of collectors: each GPU-second once, whatever happens on the way.
+
+use std::fmt::Write;
+
+use gpuledger::workflows::ingest::settle_old_heads;
+use gpuledger::workflows::{counted, roll_up, statements};
+use gpuledger_db::catalogue::CatalogueKind;
+use gpuledger_db::{Db, period, reported_segment, usage};
+use gpuledger_domain::calendar::{BillingCalendar, Month};
+use gpuledger_domain::metering::State;
+use gpuledger_domain::time::{HOUR_US, Instant, Interval};
+use gpuledger_wire::{Outcome, RecordCode, Report};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use crate::support::jobs::{apply_text, import};
+use crate::support::reports::{SECOND_US, at, ingest, job, report, segment, take};
+use crate::support::{Books, on_both};
+
+const TEAMS: &str = "[[team]]\ncode = \"a\"\nname = \"A\"\n[[team]]\ncode = \"b\"\nname = \"B\"\n";
+const RULES: &str = "[[rule]]\nname = \"r\"\nteam_from = \"account\"\n";
+const PRICES: &str =
+    "[[sku]]\ncode = \"h100/full\"\naliases = [\"H100/full\"]\n[[price]]\nsku = \"h100/full\"\nrate = \"7.00\"\n";
+
+fn catalogues(db: &mut Db, calendar: &BillingCalendar) {
+    for (kind, text) in [(CatalogueKind::Teams, TEAMS), (CatalogueKind::Prices, PRICES), (CatalogueKind::Rules, RULES)]
+    {
+        apply_text(db, calendar, kind, text).unwrap();
+    }
+}
+
+/// Everything that was summed of a month, in words that no number decides, and the drafts' totals.
+fn told(db: &mut Db, calendar: &BillingCalendar, month: &str, now: Instant) -> String {
+    counted::settle_days(db, calendar, now).unwrap();
+    roll_up::roll_up(db, calendar, None).unwrap();
+    let month = Month::parse(month).unwrap();
+    let mut text = String::new();
+    let skus = gpuledger_db::dimensions::skus(db).unwrap();
+    let nodes = gpuledger_db::dimensions::machines(db).unwrap();
+    let names = gpuledger_db::allocation::names_with_usage(db, calendar.period(month).interval).unwrap();
+    let mut lines: Vec<String> = usage::of_interval(db, calendar.period(month).interval)
+        .unwrap()
+        .iter()
+        .map(|usage| {
+            let job = names.get(&usage.key.job).map_or("", |(_, name)| name.source_id.as_str());
+            format!(
+                "{} {} {job} {} {:?} {} {} {} {}",
+                usage.key.slot,
+                nodes.get(&usage.key.node).map_or("pool", |(_, name)| name.as_str()),
+                skus[&usage.key.sku].code,
+                usage.key.state,
+                usage.share_us,
+                usage.active_us,
+                usage.estimated_us,
+                usage.segments
+            )
+        })
+        .collect();
+    lines.sort();
+    for line in lines {
+        writeln!(text, "{line}").unwrap();
+    }
+    let views = statements::of_period(db, calendar, month, now).unwrap();
+    for view in views.statements {
+        let csv = gpuledger::export::csv::statement(&view).unwrap();
+        text += &String::from_utf8(csv.into()).unwrap();
+    }
+    text
+}
+
+fn rel_01_a_batch_that_is_sent_again_cut_differently_counts_once(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    let mut ingest = ingest(&calendar);
+    let (start, now) = (at("2025-03-01T10:00:00Z"), at("2025-03-01T11:00:00Z"));
+    let ten_minutes = |number: u32| {
+        let from = start.plus_micros(i64::from(number - 1) * 600 * SECOND_US).unwrap();
+        segment(number, Some(0), from, from.plus_micros(600 * SECOND_US).unwrap())
+    };
+    let batch = |node: &str, numbers: &[u32]| {
+        let jobs = vec![job("1", "a", start)];
+        let segments = numbers.iter().map(|number| ten_minutes(*number)).collect();
+        Report { jobs, segments, ..report(node, 1_000, 1, now) }
+    };
+    let mut outcomes = |report: &Report| -> Vec<Outcome> {
+        take(&mut db, &mut ingest, report, now).records.into_iter().map(|answer| answer.outcome).collect()
+    };
+    use Outcome::{Accepted, Conflict, Known};
+    assert_eq!(outcomes(&batch("node-a", &[1, 2, 3])), [Accepted, Accepted, Accepted]);
+    assert_eq!(outcomes(&batch("node-a", &[1, 2])), [Known, Known]);
+    assert_eq!(outcomes(&batch("node-a", &[3, 4])), [Known, Accepted]);
+    let mut other = batch("node-a", &[2]);
+    other.segments[0].end_us += 300 * SECOND_US;
+    other.segments[0].share_us += 300 * SECOND_US;
+    assert_eq!(outcomes(&other), [Conflict]);
+    assert_eq!(outcomes(&other), [Conflict]);
+    let mut small = batch("node-b", &[1]);
+    small.segments[0].end_us -= 300 * SECOND_US;
+    small.segments[0].share_us -= 300 * SECOND_US;
+    assert_eq!(outcomes(&small), [Accepted]);
+    assert_eq!(reported_segment::all_aside(&mut db).unwrap().len(), 1);
+    counted::settle_days(&mut db, &calendar, now).unwrap();
+    roll_up::roll_up(&mut db, &calendar, None).unwrap();
+    let month = calendar.period_of(start).interval;
+    let held = usage::of_interval(&mut db, month).unwrap();
+    let held: i64 = held.iter().filter(|u| u.key.state == State::Held).map(|u| u.share_us).sum();
+    assert_eq!(held, 2_700 * SECOND_US);
+}
+
+/// What happened on a node: who held its GPU when, told by collectors of one epoch or two.
+#[derive(Clone, Debug)]
+struct Story {
+    /// Lengths in seconds, and who held it: nobody, a job of a or of b, or nobody told.
+    pieces: Vec<(i64, u8)>,
+    /// Where the collector was started anew, as an index of a piece; it tells the piece before once more.
+    restart: usize,
+}
+
+fn story() -> impl Strategy<Value = Story> {
+    (prop::collection::vec((1i64..5_000, 0u8..4), 1..12), 0usize..14)
+        .prop_map(|(pieces, restart)| Story { pieces, restart })
+}
+
+/// One report for each segment, whole hours cut.
+fn reports(node: &str, story: &Story, from: Instant, now: Instant) -> Vec<Report> {
+    let mut reports = Vec::new();
+    let (mut time, mut numbers) = (from, std::collections::BTreeMap::new());
+    let jobs = [job(&format!("{node}-1"), "a", from), job(&format!("{node}-2"), "b", from)];
+    for (index, (seconds, who)) in story.pieces.iter().enumerate() {
+        let end = time.plus_micros(seconds * SECOND_US).unwrap();
+        let epochs: &[i64] = match index.cmp(&story.restart) {
+            std::cmp::Ordering::Less => &[1_000],
+            // The new collector tells of the time in which the old one still did.
+            std::cmp::Ordering::Equal => &[1_000, 9_000_000],
+            std::cmp::Ordering::Greater => &[9_000_000],
+        };
+        for epoch in epochs {
+            for (hour, part) in Interval::new(time, end).unwrap().by_hour() {
+                let number = numbers.entry((*epoch, hour.number())).or_insert(0u32);
+                *number += 1;
+                let holder = match who {
+                    0 => None,
+                    1 | 2 => Some(0),
+                    _ => continue,
+                };
+                let jobs = if *who == 0 { Vec::new() } else { vec![jobs[usize::from(*who) - 1].clone()] };
+                let segments = vec![segment(*number, holder, part.start(), part.end())];
+                reports.push(Report { jobs, segments, ..report(node, *epoch, u64::from(*number), now) });
+            }
+        }
+        time = end;
+    }
+    reports
+}
+
+/// Joins reports of one epoch into one where `joins` says so.
+fn batched(reports: Vec<Report>, joins: &[bool]) -> Vec<Report> {
+    let mut batched: Vec<Report> = Vec::new();
+    for (report, join) in reports.into_iter().zip(joins.iter().cycle()) {
+        match batched.last_mut() {
+            Some(last) if *join && last.node == report.node && last.epoch == report.epoch => {
+                let before = u32::try_from(last.jobs.len()).unwrap();
+                last.jobs.extend(report.jobs);
+                let moved = |segment: gpuledger_wire::Segment| gpuledger_wire::Segment {
+                    job: segment.job.map(|job| job + before),
+                    ..segment
+                };
+                last.segments.extend(report.segments.into_iter().map(moved));
+            }
+            _ => batched.push(report),
+        }
+    }
+    batched
+}
+
+fn any_order_batching_and_repetition_of_reports_leaves_the_same_books(books: Books) {
+    let postgres = books.schema().is_some();
+    drop(books);
+    let cases = if postgres { 8 } else { 24 };
+    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::default() });
+    let strategy = (
+        [story(), story()],
+        prop::collection::vec(any::<prop::sample::Index>(), 1..40),
+        prop::collection::vec(any::<bool>(), 1..10),
+        prop::sample::select(vec!["UTC", "Asia/Kolkata", "Europe/Berlin"]),
+    );
+    let ran = runner.run(&strategy, |(stories, order, joins, zone)| {
+        let calendar = BillingCalendar::new(zone).unwrap();
+        let (from, now) = (at("2025-03-30T22:10:00Z"), at("2025-04-02T05:00:00Z"));
+        let straight: Vec<Report> =
+            stories.iter().zip(["n1", "n2"]).flat_map(|(story, node)| reports(node, story, from, now)).collect();
+        prop_assume!(!straight.is_empty());
+        let mut mixed = straight.clone();
+        // Some come twice, and all in another order.
+        for index in &order {
+            let report = mixed[index.index(mixed.len())].clone();
+            let place = index.index(mixed.len() + 1);
+            mixed.insert(place, report);
+        }
+        for (place, index) in order.iter().enumerate() {
+            let other = index.index(mixed.len());
+            let place = place % mixed.len();
+            mixed.swap(place, other);
+        }
+        let mixed = batched(mixed, &joins);
+        let mut texts = Vec::new();
+        for reports in [straight, mixed] {
+            let books = if postgres { Books::postgres() } else { Books::sqlite() }.migrated(zone);
+            let mut db = books.db();
+            catalogues(&mut db, &calendar);
+            let mut ingest = ingest(&calendar);
+            for report in &reports {
+                let taken = take(&mut db, &mut ingest, report, now);
+                prop_assert!(
+                    taken.records.iter().all(|answer| matches!(answer.outcome, Outcome::Accepted | Outcome::Known))
+                );
+            }
+            let text = told(&mut db, &calendar, "2025-03", now) + &told(&mut db, &calendar, "2025-04", now);
+            // The law of time: from the first instant of which a node told to the end of its last whole day.
+            let whole = Interval::new(Instant::from_micros(0), now).unwrap();
+            let summed: i64 = usage::of_interval(&mut db, whole).unwrap().iter().map(|usage| usage.share_us).sum();
+            let mut existed = 0;
+            for watch in gpuledger_db::node_watch::all(&mut db).unwrap() {
+                let last = reports.iter().flat_map(|r| &r.segments).map(|s| s.end_us).max().unwrap();
+                prop_assert!(last < watch.settled_until.micros());
+                existed += watch.settled_until.micros() - watch.from.micros();
+            }
+            prop_assert_eq!(summed, existed);
+            texts.push(text);
+        }
+        prop_assert_eq!(&texts[0], &texts[1]);
+        Ok(())
+    });
+    if let Err(failed) = ran {
+        panic!("{failed}");
+    }
+}
+
+const MAPPING: &str = "[time]\nformat = \"unix-seconds\"\n[columns]\nid = \"id\"\nstart = \"start\"\nend = \"end\"\ngpus_per_node = \"gpus\"\naccount = \"account\"\nsku = \"sku\"\nnodes = \"node\"\n[constants]\ncluster = \"c\"\npool = \"p\"\n";
+
+fn a_job_of_a_list_and_of_a_report_is_charged_once_whichever_came_first(books: Books) {
+    let postgres = books.schema().is_some();
+    drop(books);
+    let calendar = BillingCalendar::new("UTC").unwrap();
+    let (start, end, now) = (at("2025-03-01T10:00:00Z"), at("2025-03-01T10:30:00Z"), at("2025-03-03T00:00:00Z"));
+    let (first, last) = (start.micros() / SECOND_US, end.micros() / SECOND_US);
+    let list = format!(
+        "id,start,end,gpus,account,sku,node\n7,{first},{last},1,a,H100/full,n1\n8,{first},{last},1,b,H100/full,n2\n"
+    );
+    let reported = Report {
+        jobs: vec![job("7", "a", start)],
+        segments: vec![segment(1, Some(0), start, end)],
+        ..report("n1", 1_000, 1, now)
+    };
+    let mut texts = Vec::new();
+    for list_first in [true, false] {
+        let books = if postgres { Books::postgres() } else { Books::sqlite() }.migrated("UTC");
+        let mut db = books.db();
+        catalogues(&mut db, &calendar);
+        let mut ingest = ingest(&calendar);
+        for step in [list_first, !list_first] {
+            if step {
+                let (counts, refused) = import(&mut db, &calendar, MAPPING, list.as_bytes());
+                assert_eq!((counts.added, refused.len()), (2, 0));
+            } else {
+                take(&mut db, &mut ingest, &reported, now);
+            }
+        }
+        let text = told(&mut db, &calendar, "2025-03", now);
+        let whole = calendar.period_of(start).interval;
+        let held = usage::of_interval(&mut db, whole).unwrap();
+        let held: i64 = held.iter().filter(|u| u.key.state == State::Held).map(|u| u.share_us).sum();
+        assert_eq!(held, 2 * 1_800 * SECOND_US);
+        texts.push(text);
+    }
+    assert_eq!(texts[0], texts[1]);
+}
+
+fn a_head_that_nobody_replaced_counts_until_its_final_segment_comes(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    let mut ingest = ingest(&calendar);
+    let (start, now) = (at("2025-03-01T10:00:00Z"), at("2025-03-01T10:20:00Z"));
+    let jobs = vec![job("1", "a", start)];
+    let open =
+        Report { jobs: jobs.clone(), head: vec![segment(1, Some(0), start, now)], ..report("n1", 1_000, 5, now) };
+    assert_eq!(take(&mut db, &mut ingest, &open, now).head.unwrap().outcome, Outcome::Accepted);
+    // An older head of the epoch changes nothing.
+    let older = Report { sequence: 4, ..open.clone() };
+    assert_eq!(take(&mut db, &mut ingest, &older, now).head.unwrap().code, Some(RecordCode::Superseded));
+    let held = |db: &mut Db| -> i64 {
+        roll_up::roll_up(db, &calendar, None).unwrap();
+        let usages = usage::of_interval(db, calendar.period_of(start).interval).unwrap();
+        usages.iter().filter(|u| u.key.state == State::Held).map(|u| u.share_us).sum()
+    };
+    assert_eq!(held(&mut db), 0);
+    let soon = now.plus_micros(HOUR_US).unwrap();
+    assert_eq!(settle_old_heads(&mut db, &calendar, soon).unwrap(), 0);
+    let later = now.plus_micros(3 * HOUR_US).unwrap();
+    assert_eq!(settle_old_heads(&mut db, &calendar, later).unwrap(), 1);
+    assert_eq!(settle_old_heads(&mut db, &calendar, later).unwrap(), 0);
+    assert_eq!(held(&mut db), 1_200 * SECOND_US);
+    let end = at("2025-03-01T10:40:00Z");
+    let finished = Report { jobs, segments: vec![segment(1, Some(0), start, end)], ..report("n1", 1_000, 6, later) };
+    assert_eq!(take(&mut db, &mut ingest, &finished, later).records[0].outcome, Outcome::Accepted);
+    assert_eq!(take(&mut db, &mut ingest, &finished, later).records[0].outcome, Outcome::Known);
+    assert_eq!(held(&mut db), 2_400 * SECOND_US);
+    // A head that comes after the final segment of its identity changes nothing.
+    let late = Report {
+        epoch: gpuledger_wire::Epoch { start_us: 99_000, random: 1 },
+        jobs: vec![],
+        head: vec![],
+        ..open.clone()
+    };
+    take(&mut db, &mut ingest, &late, now);
+    take(&mut db, &mut ingest, &open, now);
+    assert_eq!(held(&mut db), 2_400 * SECOND_US);
+}
+
+fn what_cannot_count_now_is_kept_aside(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    catalogues(&mut db, &calendar);
+    let mut ingest = ingest(&calendar);
+    let (start, end) = (at("2025-03-01T10:00:00Z"), at("2025-03-01T10:30:00Z"));
+    let reported = |wall: Instant| Report {
+        jobs: vec![job("1", "a", start)],
+        segments: vec![segment(1, Some(0), start, end)],
+        ..report("n1", 1_000, 1, wall)
+    };
+    let off = take(&mut db, &mut ingest, &reported(at("2025-03-01T12:00:00Z")), at("2025-03-01T12:05:01Z"));
+    assert_eq!((off.records[0].outcome, off.records[0].code), (Outcome::Quarantined, Some(RecordCode::ClockOff)));
+    assert_eq!(reported_segment::all_aside(&mut db).unwrap().len(), 1);
+    // Another node's month is closed; then this comes with its clock right.
+    let list = format!(
+        "id,start,end,gpus,account,sku,node\n8,{},{},1,b,H100/full,n2\n",
+        start.micros() / SECOND_US,
+        end.micros() / SECOND_US
+    );
+    import(&mut db, &calendar, MAPPING, list.as_bytes());
+    let march = Month::parse("2025-03").unwrap();
+    let now = at("2025-04-01T00:00:00Z");
+    gpuledger::workflows::close::close(&mut db, &calendar, march, "test", || now).unwrap();
+    assert!(period::find(&mut db, march).unwrap().unwrap().closing.is_some());
+    let late = take(&mut db, &mut ingest, &reported(now), now);
+    assert_eq!((late.records[0].outcome, late.records[0].code), (Outcome::Quarantined, Some(RecordCode::MonthClosed)));
+    let reasons: Vec<_> = reported_segment::all_aside(&mut db).unwrap().into_iter().map(|aside| aside.reason).collect();
+    // It is one record, and the first reason is the one that is kept.
+    assert_eq!(reasons, [reported_segment::AsideReason::ClockOff]);
+}
+
+fn silence_is_unobserved_and_a_retired_node_is_no_more(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    let mut ingest = ingest(&calendar);
+    let (start, end) = (at("2025-03-01T10:00:00Z"), at("2025-03-01T11:00:00Z"));
+    let reported = Report { segments: vec![segment(1, None, start, end)], ..report("n1", 1_000, 1, end) };
+    take(&mut db, &mut ingest, &reported, end);
+    let unobserved = |db: &mut Db, now: Instant| -> i64 {
+        counted::settle_days(db, &calendar, now).unwrap();
+        roll_up::roll_up(db, &calendar, None).unwrap();
+        let usages = usage::of_interval(db, calendar.period_of(start).interval).unwrap();
+        usages.iter().filter(|u| u.key.state == State::Unobserved).map(|u| u.share_us).sum()
+    };
+    // The day is not over: nobody knows yet what is still to come.
+    assert_eq!(unobserved(&mut db, at("2025-03-01T20:00:00Z")), 0);
+    assert_eq!(unobserved(&mut db, at("2025-03-02T00:00:00Z")), 13 * HOUR_US);
+    assert_eq!(unobserved(&mut db, at("2025-03-04T09:00:00Z")), (13 + 48) * HOUR_US);
+    gpuledger::workflows::retire_node::retire(
+        &mut db,
+        &calendar,
+        ("c", "n1"),
+        Some(at("2025-03-02T06:00:00Z")),
+        ("test", at("2025-03-04T10:00:00Z")),
+    )
+    .unwrap();
+    assert_eq!(unobserved(&mut db, at("2025-03-10T09:00:00Z")), (13 + 6) * HOUR_US);
+}
+
+on_both!(
+    rel_01_a_batch_that_is_sent_again_cut_differently_counts_once,
+    any_order_batching_and_repetition_of_reports_leaves_the_same_books,
+    a_job_of_a_list_and_of_a_report_is_charged_once_whichever_came_first,
+    a_head_that_nobody_replaced_counts_until_its_final_segment_comes,
+    what_cannot_count_now_is_kept_aside,
+    silence_is_unobserved_and_a_retired_node_is_no_more,
+);
