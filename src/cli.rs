@@ -10,8 +10,11 @@ mod import;
 mod import_events;
 mod job;
 mod migrate;
+mod retire_node;
 mod rules_test;
+mod serve;
 mod statement;
+mod token;
 mod usage;
 
 use std::io::Write;
@@ -67,6 +70,14 @@ enum Command {
     Usage(usage::Arguments),
     /// What is known of a job: its attempts, the tasks of its array, the parts of a heterogeneous job
     Job(job::Arguments),
+    /// Take reports of collectors, sum usage as it comes
+    Serve(serve::Arguments),
+    /// Tokens by which collectors are known
+    #[command(subcommand)]
+    Token(token::Command),
+    /// Nodes on which collectors report
+    #[command(subcommand)]
+    Node(retire_node::Command),
     /// Settings
     #[command(subcommand)]
     Config(config::Command),
@@ -134,6 +145,9 @@ fn run(arguments: Arguments) -> Result<Outcome, AppError> {
         Command::Statement(command) => statement::run(&context, &command),
         Command::Usage(arguments) => usage::run(&context, &arguments),
         Command::Job(arguments) => job::run(&context, &arguments),
+        Command::Serve(arguments) => serve::run(&context, &arguments),
+        Command::Token(command) => token::run(&context, &command),
+        Command::Node(command) => retire_node::run(&context, &command),
         Command::Config(command) => config::run(&context, &command),
         Command::Demo(arguments) => demo::run(&context, &arguments),
         Command::Doctor(arguments) => doctor::run(&context, &arguments),

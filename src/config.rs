@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use gpuledger_db::Database;
 use gpuledger_domain::calendar::BillingCalendar;
+use gpuledger_domain::ids::PoolName;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -25,6 +26,8 @@ pub struct Config {
     pub credit: CreditWords,
     /// Who issues statements.
     pub issuer: Issuer,
+    /// The pool of nodes on which collectors report and that the inventory does not know.
+    pub default_pool: PoolName,
     /// How much is logged, in the words of the `RUST_LOG` convention.
     pub log: String,
     /// Whether log lines are JSON.
@@ -65,6 +68,7 @@ struct ConfigFile {
     issuer_name: Option<Spanned<String>>,
     issuer_cost_centre: Option<Spanned<String>>,
     issuer_contact: Option<Spanned<String>>,
+    default_pool: Option<Spanned<String>>,
     log: Option<Spanned<String>>,
     log_format: Option<Spanned<String>>,
 }
@@ -85,6 +89,7 @@ struct Settings {
     issuer_name: Found,
     issuer_cost_centre: Found,
     issuer_contact: Found,
+    default_pool: Found,
     log: Found,
     log_format: Found,
 }
@@ -119,6 +124,7 @@ impl Settings {
         let issuer_name = setting("issuer_name", file.issuer_name, "Compute Platform");
         let issuer_cost_centre = setting("issuer_cost_centre", file.issuer_cost_centre, "");
         let issuer_contact = setting("issuer_contact", file.issuer_contact, "");
+        let default_pool = setting("default_pool", file.default_pool, "default");
         let log = setting("log", file.log, "warn");
         let log_format = setting("log_format", file.log_format, "text");
         let settings = Settings {
@@ -129,6 +135,7 @@ impl Settings {
             issuer_name,
             issuer_cost_centre,
             issuer_contact,
+            default_pool,
             log,
             log_format,
         };
@@ -161,6 +168,7 @@ impl Config {
             issuer_name,
             issuer_cost_centre,
             issuer_contact,
+            default_pool,
             log,
             log_format,
         } = settings;
@@ -173,6 +181,7 @@ impl Config {
             .map_err(|error| tell("database_url", &database_url, error.to_string()));
         let calendar =
             BillingCalendar::new(&billing_zone.value).map_err(|message| tell("billing_zone", &billing_zone, message));
+        let pool = PoolName::parse(&default_pool.value).map_err(|message| tell("default_pool", &default_pool, message));
         let texts: [(&str, &Found, Check); 7] = [
             ("credit_name", &credit_name, name),
             ("credit_symbol", &credit_symbol, plain),
@@ -187,7 +196,7 @@ impl Config {
                 tell(field, found, message);
             }
         }
-        let (Ok(database), Ok(calendar)) = (database, calendar) else { return Err(wrong.into()) };
+        let (Ok(database), Ok(calendar), Ok(pool)) = (database, calendar, pool) else { return Err(wrong.into()) };
         wrong.into_result()?;
         if let Some((_, value, _)) = origins.first_mut() {
             *value = database.without_secret();
@@ -201,6 +210,7 @@ impl Config {
                 cost_centre: issuer_cost_centre.value,
                 contact: issuer_contact.value,
             },
+            default_pool: pool,
             log: log.value,
             log_json: log_format.value == "json",
             notice: None,

@@ -2,10 +2,15 @@
 //! else, answers requests for loopback's own names only, and every page is read only.
 
 mod answers;
+mod collectors;
+mod ingest_queue;
 mod pages;
+mod reports;
 mod routes;
+mod service;
 
 pub use answers::secure;
+pub use service::{Service, listen_at, run_service};
 
 use std::net::{Ipv4Addr, TcpListener};
 

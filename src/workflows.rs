@@ -6,6 +6,8 @@ pub mod apply_catalogue;
 pub mod books;
 pub mod capacity;
 pub mod close;
+pub mod collector_settings;
+pub mod collector_tokens;
 pub mod counted;
 pub mod diff_catalogue;
 pub mod ends;

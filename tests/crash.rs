@@ -6,17 +6,17 @@ use std::time::Duration;
 use crate::support::{Books, command, on_both, project_file};
 
 /// Numbers that follow from a seed, for moments that look random and can be had again.
-struct Moments(u64);
+pub struct Moments(u64);
 
 impl Moments {
-    fn from_environment() -> Moments {
+    pub fn from_environment() -> Moments {
         let of_now = || u64::try_from(gpuledger::clock::now().micros()).unwrap();
         let seed = std::env::var("GPULEDGER_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(of_now);
         println!("GPULEDGER_TEST_SEED={seed}");
         Moments(seed | 1)
     }
 
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -24,6 +24,7 @@ mod sacct;
 mod sacct_lists;
 mod scenarios;
 mod schema;
+mod serve;
 mod tidy;
 mod traces;
 mod web;

@@ -52,7 +52,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("import", &["error", "files", "import"]),
     ("workflows", &["diagnostics", "error", "files", "import", "workflows"]),
     ("export", &["config", "error", "export", "workflows"]),
-    ("web", &["clock", "config", "error", "export", "web", "workflows"]),
+    ("web", &["clock", "config", "error", "export", "import", "web", "workflows"]),
     ("demo", &["config", "error", "files", "import", "workflows"]),
     (
         "cli",

@@ -44,10 +44,27 @@ pub async fn secure(
             HttpResponse::build(StatusCode::MISDIRECTED_REQUEST).body("This server answers on loopback only.\n");
         request.into_response(refused).map_into_right_body()
     };
+    add_headers(&mut response);
+    Ok(response)
+}
+
+/// Sets the headers that every answer carries, also those of the service, which answers to any name.
+///
+/// # Errors
+/// Those of the handler.
+pub(super) async fn guarded(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+    let mut response = next.call(request).await?;
+    add_headers(&mut response);
+    Ok(response)
+}
+
+fn add_headers<B>(response: &mut ServiceResponse<B>) {
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
-    Ok(response)
 }
 
 /// A failure as an answer: what went wrong in words, and nothing of the inside.

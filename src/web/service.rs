@@ -1,0 +1,133 @@
+//! The service: takes reports on any address, and sums usage beside that. It shows no page: pages are for who is at
+//! this machine, until people can sign in.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use actix_web::middleware::from_fn;
+use actix_web::web::{Data, block, get, post};
+use actix_web::{App, HttpResponse, HttpServer};
+
+use super::answers::guarded;
+use super::collectors::Tokens;
+use super::ingest_queue::IngestQueue;
+use super::{answers, reports};
+use crate::clock;
+use crate::config::Config;
+use crate::error::AppError;
+use crate::workflows::{counted, ingest, migrate, roll_up};
+
+/// How often marked days are summed, in seconds.
+const ROLL_UP_SECONDS: u64 = 10;
+/// How long requests that are under way may take when the service is told to end, in seconds.
+const SHUTDOWN_SECONDS: u64 = 30;
+
+/// What the service runs with.
+#[derive(Debug)]
+pub struct Service {
+    /// The settings.
+    pub config: Config,
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// How many threads take requests.
+    pub workers: usize,
+}
+
+/// A listener at an address.
+///
+/// # Errors
+/// [`AppError::File`] where it is taken, or not this machine's.
+pub fn listen_at(address: SocketAddr) -> Result<TcpListener, AppError> {
+    TcpListener::bind(address).map_err(|error| AppError::file(address.to_string(), error))
+}
+
+/// Runs until the process is told to end: then it takes no more requests, finishes those it has, and stores what waits.
+///
+/// # Errors
+/// The database's at the start; [`AppError::File`] where the server cannot run.
+pub fn run_service(service: Service) -> Result<(), AppError> {
+    let Service { config, listener, workers } = service;
+    let (queue, writer) = IngestQueue::start(config.clone())?;
+    let ending = Arc::new(AtomicBool::new(false));
+    let roller = Roller { config: config.clone(), ending: Arc::clone(&ending) };
+    let roller = std::thread::Builder::new().name("roll-up".into()).spawn(move || roller.run());
+    let roller = roller.map_err(|error| AppError::file("thread", error))?;
+    let (queue, config, tokens) = (Data::new(queue), Data::new(config), Data::new(Tokens::default()));
+    let app = move || {
+        App::new()
+            .app_data(queue.clone())
+            .app_data(config.clone())
+            .app_data(tokens.clone())
+            .wrap(from_fn(guarded))
+            .route("/api/v1/reports", post().to(reports::take))
+            .route("/health", get().to(health))
+            .route("/ready", get().to(ready))
+            .default_service(actix_web::web::to(nothing_here))
+    };
+    let run = async {
+        HttpServer::new(app).workers(workers).shutdown_timeout(SHUTDOWN_SECONDS).listen(listener)?.run().await
+    };
+    let ran = actix_web::rt::System::new().block_on(run).map_err(|error| AppError::file("server", error));
+    ending.store(true, Ordering::Relaxed);
+    roller.thread().unpark();
+    // The last way to the writer went with the server.
+    for thread in [writer, roller] {
+        if thread.join().is_err() {
+            tracing::error!("a thread of the service failed");
+        }
+    }
+    ran
+}
+
+/// The process answers.
+async fn health() -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain; charset=utf-8").body("ok\n")
+}
+
+/// The books can be used.
+async fn ready(config: Data<Config>) -> HttpResponse {
+    let opened = block(move || migrate::open(&config.database, &config.calendar).map(drop)).await;
+    match opened {
+        Ok(Ok(())) => HttpResponse::Ok().content_type("text/plain; charset=utf-8").body("ready\n"),
+        failed => {
+            tracing::warn!(?failed, "not ready");
+            HttpResponse::ServiceUnavailable()
+                .content_type("text/plain; charset=utf-8")
+                .body("The books cannot be used; the log says why.\n")
+        }
+    }
+}
+
+async fn nothing_here() -> Result<HttpResponse, answers::Failure> {
+    Err(answers::Failure::NothingHere)
+}
+
+/// Sums what was marked, again and again.
+struct Roller {
+    config: Config,
+    ending: Arc<AtomicBool>,
+}
+
+impl Roller {
+    fn run(self) {
+        while !self.ending.load(Ordering::Relaxed) {
+            if let Err(error) = self.once() {
+                tracing::error!(%error, "usage could not be summed; it is tried again");
+            }
+            std::thread::park_timeout(Duration::from_secs(ROLL_UP_SECONDS));
+        }
+    }
+
+    fn once(&self) -> Result<(), AppError> {
+        let calendar = &self.config.calendar;
+        let mut db = migrate::open(&self.config.database, calendar)?;
+        let now = clock::now();
+        let heads = ingest::settle_old_heads(&mut db, calendar, now)?;
+        let silent = counted::settle_days(&mut db, calendar, now)?;
+        let days = roll_up::roll_up(&mut db, calendar, None)?;
+        tracing::debug!(heads, silent, days, "usage summed");
+        Ok(())
+    }
+}
