@@ -10,12 +10,14 @@ mod import;
 mod import_events;
 mod job;
 mod migrate;
+mod reconcile;
 mod retire_node;
 mod rules_test;
 mod serve;
 mod statement;
 mod token;
 mod usage;
+mod window;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -61,6 +63,8 @@ enum Command {
     Inventory(catalogue::Command),
     /// What existed, was held, was idle or out of service; and where lists and inventory contradict each other
     Capacity(capacity::Arguments),
+    /// Whether held, idle, stranded, unobserved and out of service sum to what existed, by pool, node and day
+    Reconcile(reconcile::Arguments),
     /// Close a month: freeze its charges and issue its statements
     Close(close::Arguments),
     /// Statements: list, show, render
@@ -141,6 +145,7 @@ fn run(arguments: Arguments) -> Result<Outcome, AppError> {
         Command::Rules(RulesCommand::Test(arguments)) => rules_test::run(&context, &arguments),
         Command::Inventory(command) => catalogue::run(&context, CatalogueKind::Inventory, &command),
         Command::Capacity(arguments) => capacity::run(&context, &arguments),
+        Command::Reconcile(arguments) => reconcile::run(&context, &arguments),
         Command::Close(arguments) => close::run(&context, &arguments),
         Command::Statement(command) => statement::run(&context, &command),
         Command::Usage(arguments) => usage::run(&context, &arguments),

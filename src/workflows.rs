@@ -22,6 +22,7 @@ pub mod job_history;
 pub mod migrate;
 pub mod pools;
 pub mod price_period;
+pub mod reconcile;
 pub mod retire_node;
 pub mod roll_up;
 pub mod statements;

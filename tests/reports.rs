@@ -3,18 +3,20 @@
 use std::fmt::Write;
 
 use gpuledger::workflows::ingest::settle_old_heads;
+use gpuledger::workflows::reconcile::{FindingKind, reconcile};
 use gpuledger::workflows::{counted, roll_up, statements};
 use gpuledger_db::catalogue::CatalogueKind;
 use gpuledger_db::{Db, period, reported_segment, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month};
-use gpuledger_domain::metering::State;
+use gpuledger_domain::metering::{Disagreement, State};
 use gpuledger_domain::time::{HOUR_US, Instant, Interval};
-use gpuledger_wire::{Outcome, RecordCode, Report};
+use gpuledger_domain::units::Fraction;
+use gpuledger_wire::{Outcome, RecordCode, Report, Unit, UnitKind};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use crate::support::jobs::{apply_text, import};
-use crate::support::reports::{SECOND_US, at, ingest, job, report, segment, take};
+use crate::support::reports::{SECOND_US, at, full, ingest, job, report, segment, take};
 use crate::support::{Books, on_both};
 
 const TEAMS: &str = "[[team]]\ncode = \"a\"\nname = \"A\"\n[[team]]\ncode = \"b\"\nname = \"B\"\n";
@@ -60,6 +62,9 @@ fn told(db: &mut Db, calendar: &BillingCalendar, month: &str, now: Instant) -> S
     for line in lines {
         writeln!(text, "{line}").unwrap();
     }
+    let reconciled = reconcile(db, calendar, calendar.period(month).interval, now).unwrap();
+    assert!(reconciled.days.iter().all(|day| day.difference_us == 0), "{reconciled:?}");
+    text += &gpuledger::export::reconciliation::json(&reconciled).unwrap();
     let views = statements::of_period(db, calendar, month, now).unwrap();
     for view in views.statements {
         let csv = gpuledger::export::csv::statement(&view).unwrap();
@@ -377,7 +382,64 @@ fn silence_is_unobserved_and_a_retired_node_is_no_more(books: Books) {
     assert_eq!(unobserved(&mut db, at("2025-03-10T09:00:00Z")), (13 + 6) * HOUR_US);
 }
 
+/// A slice of the GPU of `full`, or its remainder.
+fn part(of: &Unit, uuid: &str, (compute_slices, memory_slices): (u32, u32), birth: Instant) -> Unit {
+    let (kind, profile) = if uuid.is_empty() { (UnitKind::Remainder, "") } else { (UnitKind::Slice, "3g.40gb") };
+    let (uuid, profile, birth_us) = (uuid.to_owned(), profile.to_owned(), birth.micros());
+    Unit { kind, uuid, profile, compute_slices, memory_slices, birth_us, ..of.clone() }
+}
+
+fn a_gpu_that_is_cut_in_the_middle_of_an_hour_reconciles_and_a_wrong_collector_is_named(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    let mut ingest = ingest(&calendar);
+    let minute = |minutes: i64| at("2025-03-01T10:00:00Z").plus_micros(minutes * 60 * SECOND_US).unwrap();
+    let whole = full("n1", minute(0).micros());
+    let [slice, left] = [("MIG-1", (3, 4)), ("", (4, 4))].map(|(uuid, slices)| part(&whole, uuid, slices, minute(20)));
+    let on = |unit: u32, segment: gpuledger_wire::Segment| gpuledger_wire::Segment { unit, ..segment };
+    let reported = Report {
+        units: vec![whole, slice, left],
+        jobs: vec![job("1", "a", minute(0)), job("2", "b", minute(20))],
+        segments: vec![
+            on(0, segment(0, Some(0), minute(0), minute(20))),
+            on(1, segment(1, Some(1), minute(20), minute(55))),
+            on(2, segment(2, None, minute(20), minute(60))),
+        ],
+        ..report("n1", 1_000, 1, minute(60))
+    };
+    take(&mut db, &mut ingest, &reported, minute(60));
+    let day = calendar.day_of(minute(0));
+    let ask = |db: &mut Db| reconcile(db, &calendar, day, minute(60)).unwrap();
+    let clean = ask(&mut db);
+    assert!(clean.is_clean(), "{clean:?}");
+    let minutes = |number: i128, part: i128| Fraction::new(number * 60 * i128::from(SECOND_US) * part, 7).unwrap();
+    let [held, idle, stranded, unobserved, out] = clean.days[0].states_us;
+    assert_eq!(clean.days[0].exists_us, minutes(60, 7));
+    assert_eq!(held, minutes(20, 7).plus(minutes(35, 3)).unwrap());
+    assert_eq!((idle, stranded, unobserved, out), (minutes(40, 4), Fraction::ZERO, minutes(5, 3), Fraction::ZERO));
+    // A collector that tells of one holder too many, and forgets what is left beside a slice.
+    let mut doubled = reported.clone();
+    doubled.node = "n2".into();
+    doubled.units.iter_mut().for_each(|unit| unit.gpu.uuid = "GPU-n2".into());
+    doubled.segments[2] = on(0, segment(2, Some(0), minute(0), minute(20)));
+    doubled.units.truncate(2);
+    take(&mut db, &mut ingest, &doubled, minute(60));
+    let found = ask(&mut db);
+    assert!(!found.is_clean());
+    let whats: Vec<FindingKind> = found.findings.iter().map(|finding| finding.what).collect();
+    assert!(
+        whats.contains(&FindingKind::Told(Disagreement::Shares)) && whats.contains(&FindingKind::Layout),
+        "{whats:?}"
+    );
+    assert!(found.findings.iter().all(|finding| finding.node == "n2" && finding.gpu == "GPU-n2"));
+    let broken: Vec<_> = found.days.iter().filter(|day| day.difference_us != 0).collect();
+    assert_eq!((broken.len(), broken[0].node.as_str()), (1, "n2"));
+    assert_eq!(broken[0].difference_us, i128::from(20 * 60 * SECOND_US));
+    assert!(gpuledger::export::reconciliation::text(&found).unwrap().contains("broken in 1 rows"));
+}
+
 on_both!(
+    a_gpu_that_is_cut_in_the_middle_of_an_hour_reconciles_and_a_wrong_collector_is_named,
     rel_01_a_batch_that_is_sent_again_cut_differently_counts_once,
     any_order_batching_and_repetition_of_reports_leaves_the_same_books,
     a_job_of_a_list_and_of_a_report_is_charged_once_whichever_came_first,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use diesel::prelude::*;
 use gpuledger_domain::ids::{FactSetId, JobId, NodeId, SkuId};
-use gpuledger_domain::metering::{Usage, UsageKey};
+use gpuledger_domain::metering::{State, Usage, UsageKey};
 use gpuledger_domain::time::{Instant, Interval};
 
 use crate::codes::Code;
@@ -143,6 +143,35 @@ pub fn take_mark(db: &mut Db, mark: Mark) -> Result<bool, DbError> {
 pub fn clear_mark(db: &mut Db, mark: Mark) -> Result<(), DbError> {
     on_db!(db, c => diesel::delete(roll_up_mark::table.find((mark.node.0, mark.day_start.micros()))).execute(c))?;
     Ok(())
+}
+
+/// GPU-time of a node in a slot, by SKU and state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SummedShare {
+    /// The node.
+    pub node: NodeId,
+    /// The slot.
+    pub slot: Interval,
+    /// The SKU.
+    pub sku: SkuId,
+    /// What the units were doing.
+    pub state: State,
+    /// Wall time × share × count, in microseconds.
+    pub share_us: i128,
+}
+
+/// The GPU-time of all nodes in a billing day, by node, slot, SKU and state.
+///
+/// # Errors
+/// What the database says.
+pub fn shares_of_day(db: &mut Db, day: Interval) -> Result<Vec<SummedShare>, DbError> {
+    let mut sums: BTreeMap<(NodeId, Interval, SkuId, State), i128> = BTreeMap::new();
+    for found in of_interval(db, day)? {
+        let key = (found.key.node, found.key.slot, found.key.sku, found.key.state);
+        *sums.entry(key).or_default() += i128::from(found.share_us);
+    }
+    let share = |((node, slot, sku, state), share_us)| SummedShare { node, slot, sku, state, share_us };
+    Ok(sums.into_iter().map(share).collect())
 }
 
 /// Makes the usage of a node in a billing day be exactly `wanted`, writing only what differs; whether anything did.
