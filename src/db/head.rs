@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 use diesel::query_dsl::methods::FilterDsl;
+use diesel::upsert::excluded;
 use gpuledger_domain::ids::NodeId;
 use gpuledger_domain::time::Instant;
 
@@ -24,6 +25,22 @@ pub struct Head {
 }
 
 type Row = (i32, i64, i64, i64, String);
+
+/// Inserts a row or rows, or puts them in the place of earlier ones.
+macro_rules! upsert {
+    ($connection:expr, $rows:expr) => {{
+        let newer = excluded(head::epoch)
+            .gt(head::epoch)
+            .or(excluded(head::epoch).eq(head::epoch).and(excluded(head::sequence).gt(head::sequence)));
+        let statement = diesel::insert_into(head::table).values($rows).on_conflict(head::node_id).do_update().set((
+            head::epoch.eq(excluded(head::epoch)),
+            head::sequence.eq(excluded(head::sequence)),
+            head::received_at_us.eq(excluded(head::received_at_us)),
+            head::body.eq(excluded(head::body)),
+        ));
+        FilterDsl::filter(statement, newer).execute($connection)
+    }};
+}
 
 fn head((node, epoch, sequence, received, body): Row) -> Head {
     Head { node: NodeId(node), epoch, sequence, received_at: Instant::from_micros(received), body }
@@ -49,26 +66,30 @@ pub fn older_than(db: &mut Db, instant: Instant) -> Result<Vec<Head>, DbError> {
     Ok(rows.into_iter().map(head).collect())
 }
 
-/// Stores a head in the place of the one before, if that is of an earlier epoch or report.
+/// Stores heads, one of each node, in the place of those before, as far as these are of earlier epochs or reports.
 ///
 /// # Errors
 /// What the database says.
-pub fn replace(db: &mut Db, wanted: &Head) -> Result<(), DbError> {
-    let values = (
-        head::epoch.eq(wanted.epoch),
-        head::sequence.eq(wanted.sequence),
-        head::received_at_us.eq(wanted.received_at.micros()),
-        head::body.eq(&wanted.body),
-    );
-    let newer = head::epoch.lt(wanted.epoch).or(head::epoch.eq(wanted.epoch).and(head::sequence.lt(wanted.sequence)));
-    on_db!(db, c => {
-        let statement = diesel::insert_into(head::table)
-            .values((head::node_id.eq(wanted.node.0), values))
-            .on_conflict(head::node_id)
-            .do_update()
-            .set(values);
-        FilterDsl::filter(statement, newer).execute(c)
-    })?;
+pub fn replace(db: &mut Db, wanted: &[Head]) -> Result<(), DbError> {
+    let row = |wanted: &Head| {
+        (
+            head::node_id.eq(wanted.node.0),
+            head::epoch.eq(wanted.epoch),
+            head::sequence.eq(wanted.sequence),
+            head::received_at_us.eq(wanted.received_at.micros()),
+            head::body.eq(wanted.body.clone()),
+        )
+    };
+    let rows: Vec<_> = wanted.iter().map(row).collect();
+    match db {
+        Db::Lite(c) => {
+            for row in rows {
+                upsert!(c, row)?;
+            }
+        }
+        Db::Pg(c) if !rows.is_empty() => upsert!(c, rows).map(drop)?,
+        Db::Pg(_) => {}
+    }
     Ok(())
 }
 

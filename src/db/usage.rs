@@ -83,7 +83,19 @@ pub struct Mark {
     pub node: NodeId,
 }
 
-/// Marks days of a node, in the transaction that changes their segments.
+/// Inserts a mark or marks, none twice, or touches those that are there.
+macro_rules! touch {
+    ($connection:expr, $marks:expr) => {
+        diesel::insert_into(roll_up_mark::table)
+            .values($marks)
+            .on_conflict((roll_up_mark::node_id, roll_up_mark::day_start_us))
+            .do_update()
+            .set(roll_up_mark::touches.eq(roll_up_mark::touches + 1))
+            .execute($connection)
+    };
+}
+
+/// Marks days of nodes, none twice, in the transaction that changes their segments.
 ///
 /// A mark that is there is touched, not left alone: on PostgreSQL this waits for a roll-up that is just working on
 /// it, which read the segments before this change.
@@ -91,14 +103,24 @@ pub struct Mark {
 /// # Errors
 /// What the database says.
 pub fn mark(db: &mut Db, marks: &[Mark]) -> Result<(), DbError> {
-    for mark in marks {
-        on_db!(db, c => diesel::insert_into(roll_up_mark::table)
-            .values((roll_up_mark::node_id.eq(mark.node.0), roll_up_mark::day_start_us.eq(mark.day_start.micros()),
-                roll_up_mark::touches.eq(1)))
-            .on_conflict((roll_up_mark::node_id, roll_up_mark::day_start_us))
-            .do_update()
-            .set(roll_up_mark::touches.eq(roll_up_mark::touches + 1))
-            .execute(c))?;
+    let row = |mark: &Mark| {
+        (
+            roll_up_mark::node_id.eq(mark.node.0),
+            roll_up_mark::day_start_us.eq(mark.day_start.micros()),
+            roll_up_mark::touches.eq(1i64),
+        )
+    };
+    match db {
+        Db::Lite(c) => {
+            for mark in marks {
+                touch!(c, row(mark))?;
+            }
+        }
+        Db::Pg(c) => {
+            for marks in marks.chunks(8_192) {
+                touch!(c, marks.iter().map(row).collect::<Vec<_>>())?;
+            }
+        }
     }
     Ok(())
 }

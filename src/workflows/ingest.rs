@@ -5,6 +5,7 @@
 
 mod heads;
 mod interned;
+mod pending;
 mod records;
 
 use gpuledger_db::Db;
@@ -17,6 +18,7 @@ use crate::import::report::NodeReport;
 
 pub use heads::settle_old_heads;
 use interned::Interned;
+use pending::{Context, Pending};
 
 /// How far a node's clock may be off, either way, for its records to count.
 pub const CLOCK_OFF_MAX_US: i64 = 300_000_000;
@@ -57,8 +59,11 @@ impl Ingest {
         let mut tries = 1;
         loop {
             let taken = db.transaction(|db| {
-                let taken = reports.iter().map(|report| self.take_one(db, report, now));
-                taken.collect::<Result<Vec<_>, AppError>>()
+                let mut pending = Pending::default();
+                let taken = reports.iter().map(|report| self.take_one(db, &mut pending, report, now));
+                let taken = taken.collect::<Result<Vec<_>, AppError>>()?;
+                pending.write(db)?;
+                Ok(taken)
             });
             match taken {
                 Err(AppError::Database(error)) if tries < TRIES && error.is_passing() => {
@@ -75,27 +80,33 @@ impl Ingest {
         }
     }
 
-    fn take_one(&mut self, db: &mut Db, report: &NodeReport, now: Instant) -> Result<Taken, AppError> {
+    fn take_one(
+        &mut self,
+        db: &mut Db,
+        pending: &mut Pending,
+        report: &NodeReport,
+        now: Instant,
+    ) -> Result<Taken, AppError> {
         let (cluster, node) = self.interned.node(db, report, &self.default_pool)?;
         let off = report.wall.micros().abs_diff(now.micros());
         if off > CLOCK_OFF_MAX_US.unsigned_abs() {
             let message = format!("the node's clock says {}, the service's {now}", report.wall);
             tracing::warn!(cluster = %report.cluster, node = %report.node, %message, "records are kept aside");
-            let records = records::all_aside(db, node, report, now, &message)?;
+            let records = records::all_aside(pending, node, report, now, &message);
             let head = (!report.head.is_empty()).then(|| answer(None, RecordCode::ClockOff, &message));
             return Ok(Taken { records, head });
         }
         let numbers = self.interned.of_report(db, node, report)?;
-        let reported_days = &mut self.interned.reported_days;
-        let context = records::Context { calendar: &self.calendar, cluster, node, report, numbers: &numbers, now };
+        let context = Context { calendar: &self.calendar, cluster, node, report, numbers: &numbers, now };
         for day in records::days(&self.calendar, report.segments.iter()) {
-            if !reported_days.contains(&(node, day.start())) {
-                records::mark_books(db, &context, day)?;
-                reported_days.insert((node, day.start()));
+            if self.interned.reported_days.insert((node, day.start())) {
+                pending.mark_books(db, &context, day)?;
             }
         }
-        let records = records::take(db, &context)?;
-        let head = heads::take(db, &context)?;
+        let records = records::take(db, pending, &context, self.interned.are_new(&context))?;
+        self.interned.note_newest(&context);
+        let head = heads::take(db, pending, &context, self.interned.head(node))?;
+        self.interned.note_head(&context);
         if let Some(from) = earliest(report) {
             self.interned.watch(db, node, from)?;
         }

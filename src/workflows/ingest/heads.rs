@@ -9,7 +9,8 @@ use gpuledger_domain::time::{HOUR_US, Instant};
 use gpuledger_wire::{Outcome, RecordAnswer, RecordCode, Report};
 
 use super::interned::Interned;
-use super::records::{Context, closed_months, days, mark_books, store};
+use super::pending::{Context, Pending};
+use super::records::days;
 use super::{answer, held};
 use crate::error::AppError;
 use crate::import::report::{NodeReport, read_report};
@@ -18,19 +19,31 @@ use crate::import::report::{NodeReport, read_report};
 const HEAD_AGE_MAX_US: i64 = 2 * HOUR_US;
 
 /// Puts a report's head in the place of the one before, or says why not.
-pub(super) fn take(db: &mut Db, context: &Context<'_>) -> Result<Option<RecordAnswer>, AppError> {
+/// `known` is the epoch and sequence of the node's head, where they are remembered.
+pub(super) fn take(
+    db: &mut Db,
+    pending: &mut Pending,
+    context: &Context<'_>,
+    known: Option<(i64, i64)>,
+) -> Result<Option<RecordAnswer>, AppError> {
     let report = context.report;
-    let before = head::find(db, context.node)?;
+    // The next one of the same epoch needs no look at the one before.
+    let follows = known.is_some_and(|(epoch, sequence)| epoch == report.epoch && sequence < report.sequence);
+    let before = match pending.heads.get(&context.node) {
+        Some(head) => Some(head.clone()),
+        None if follows => None,
+        None => head::find(db, context.node)?,
+    };
     let newest = before.as_ref().map(|head| (head.epoch, head.sequence));
     if newest.is_some_and(|newest| newest >= (report.epoch, report.sequence)) {
         if before.is_some_and(|head| head.epoch > report.epoch) {
-            provisional(db, context)?;
+            provisional(db, pending, context)?;
         }
         let message = "a later head is in force";
         return Ok((!report.head.is_empty()).then(|| answer(None, RecordCode::Superseded, message)));
     }
     if let Some(before) = before.filter(|head| head.epoch < report.epoch) {
-        settle(db, context.calendar, &before, context.now)?;
+        settle(db, pending, context.calendar, &before, context.now)?;
     }
     let wrong = report.head.iter().find_map(|record| record.content.as_ref().err());
     if let Some((code, message)) = wrong {
@@ -39,14 +52,17 @@ pub(super) fn take(db: &mut Db, context: &Context<'_>) -> Result<Option<RecordAn
     let told = Report { segments: Vec::new(), ..report.told.clone() };
     let body = serde_json::to_string(&told).map_err(|error| AppError::Refused(format!("a head: {error}")))?;
     let (epoch, sequence) = (report.epoch, report.sequence);
-    head::replace(db, &Head { node: context.node, epoch, sequence, received_at: context.now, body })?;
+    let head = Head { node: context.node, epoch, sequence, received_at: context.now, body };
+    pending.heads.insert(context.node, head);
     Ok((!report.head.is_empty()).then(|| held(None, Outcome::Accepted)))
 }
 
 /// Stores the open segments of a report as provisional ones, where nothing finished has their identity.
-fn provisional(db: &mut Db, context: &Context<'_>) -> Result<(), AppError> {
-    let closed = closed_months(db, context)?;
-    let mut new = Vec::new();
+fn provisional(db: &mut Db, pending: &mut Pending, context: &Context<'_>) -> Result<(), AppError> {
+    let closed = pending.closed_months(db, context)?;
+    for day in days(context.calendar, context.report.head.iter()) {
+        pending.mark_books(db, context, day)?;
+    }
     for record in &context.report.head {
         let Ok(content) = &record.content else { continue };
         let Some(segment) = context.segment(record, content, true) else { continue };
@@ -54,32 +70,39 @@ fn provisional(db: &mut Db, context: &Context<'_>) -> Result<(), AppError> {
             continue;
         }
         let key = segment.segment.key;
-        let stored = reported_segment::held(db, (key.node, key.epoch, key.hour), (key.number, key.number))?;
-        match stored.get(&key.number) {
-            None => new.push(segment),
+        let of_key = (key.node, key.epoch, key.hour);
+        let stored = match pending.segments.get(&key) {
+            Some(stored) => Some(stored.clone()),
+            None => reported_segment::held(db, of_key, (key.number, key.number))?.remove(&key.number),
+        };
+        match stored {
+            None => pending.store(context.calendar, segment),
             // Of two heads the one that saw more.
             Some(stored) if stored.provisional && stored.segment.interval.end() < content.interval.end() => {
                 reported_segment::remove_provisional(db, key)?;
-                new.push(segment);
+                pending.store(context.calendar, segment);
             }
             Some(_) => {}
         }
     }
-    for day in days(context.calendar, context.report.head.iter()) {
-        mark_books(db, context, day)?;
-    }
-    store(db, context, new)
+    Ok(())
 }
 
 /// Writes a stored head as provisional segments.
-fn settle(db: &mut Db, calendar: &BillingCalendar, before: &Head, now: Instant) -> Result<(), AppError> {
+fn settle(
+    db: &mut Db,
+    pending: &mut Pending,
+    calendar: &BillingCalendar,
+    before: &Head,
+    now: Instant,
+) -> Result<(), AppError> {
     let report: NodeReport = read_report(before.body.as_bytes(), "").map_err(|refusal| {
         let message = format!("the head of node {} cannot be read: {}", before.node.0, refusal.message);
         AppError::Database(gpuledger_db::DbError::Inconsistent(message))
     })?;
     let cluster = dimensions::intern_cluster(db, &report.cluster)?;
     let numbers = Interned::default().of_report(db, before.node, &report)?;
-    provisional(db, &Context { calendar, cluster, node: before.node, report: &report, numbers: &numbers, now })
+    provisional(db, pending, &Context { calendar, cluster, node: before.node, report: &report, numbers: &numbers, now })
 }
 
 /// Writes heads that nobody replaced for two hours as provisional segments, and removes them; how many there were.
@@ -95,7 +118,9 @@ pub fn settle_old_heads(db: &mut Db, calendar: &BillingCalendar, now: Instant) -
             let Some(current) = head::find(db, found.node)?.filter(|current| *current == found) else {
                 return Ok::<bool, AppError>(false);
             };
-            settle(db, calendar, &current, now)?;
+            let mut pending = Pending::default();
+            settle(db, &mut pending, calendar, &current, now)?;
+            pending.write(db)?;
             head::remove(db, current.node)?;
             Ok(true)
         })?);

@@ -11,6 +11,7 @@ use gpuledger_domain::pricing::Sku;
 use gpuledger_domain::rules::JobFacts;
 use gpuledger_domain::time::Instant;
 
+use super::pending::Context;
 use crate::error::AppError;
 use crate::import::report::{NodeReport, ReportedJob, ReportedUnit};
 use crate::workflows::{job_facts, pools};
@@ -32,6 +33,10 @@ pub(super) struct Interned {
     facts: Numbers<JobFacts, FactSetId>,
     /// Billing days of nodes, by their start, of which a collector told.
     pub(super) reported_days: HashSet<(NodeId, Instant), RandomState>,
+    /// The highest identity that was met of a node and epoch, as hour and number.
+    newest: Numbers<(NodeId, i64), (i64, i64)>,
+    /// Epoch and sequence of the heads that were written.
+    heads: Numbers<NodeId, (i64, i64)>,
 }
 
 /// The numbers of a report's units and jobs, in its order.
@@ -67,6 +72,41 @@ impl Interned {
         let cluster = dimensions::intern_cluster(db, name)?;
         self.clusters.insert(name.clone(), cluster);
         Ok(cluster)
+    }
+
+    /// Whether all finished segments of a report come after what was met of its node and epoch, so that none of them
+    /// can be held unless another process stored them.
+    pub(super) fn are_new(&self, context: &Context<'_>) -> bool {
+        let newest = self.newest.get(&(context.node, context.report.epoch));
+        let place = |record| {
+            let key = context.key(record);
+            (key.hour.number(), key.number)
+        };
+        newest.is_some_and(|newest| context.report.segments.iter().all(|record| place(record) > *newest))
+    }
+
+    /// Remembers the highest identity of a report.
+    pub(super) fn note_newest(&mut self, context: &Context<'_>) {
+        if self.newest.len() > REMEMBERED_MAX {
+            self.newest.clear();
+        }
+        let places = context.report.segments.iter().map(|record| context.key(record));
+        if let Some(newest) = places.map(|key| (key.hour.number(), key.number)).max() {
+            let known = self.newest.entry((context.node, context.report.epoch)).or_insert(newest);
+            *known = newest.max(*known);
+        }
+    }
+
+    /// Epoch and sequence of the head that was written of a node.
+    pub(super) fn head(&self, node: NodeId) -> Option<(i64, i64)> {
+        self.heads.get(&node).copied()
+    }
+
+    /// Remembers the head of a report, if it is later than the one before.
+    pub(super) fn note_head(&mut self, context: &Context<'_>) {
+        let told = (context.report.epoch, context.report.sequence);
+        let known = self.heads.entry(context.node).or_insert(told);
+        *known = told.max(*known);
     }
 
     /// Watches a node from an instant on.

@@ -1,0 +1,125 @@
+//! What a group of reports is to write, until all of them are weighed: then it is written at once. Whoever weighs a report
+//! looks here before it looks into the database.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpuledger_db::dimensions::{self, ClusterId};
+use gpuledger_db::head::{self, Head};
+use gpuledger_db::reported_segment::{self, RecordAside, ReportedSegment};
+use gpuledger_db::usage::{self, Mark};
+use gpuledger_db::{Db, period, segment};
+use gpuledger_domain::calendar::BillingCalendar;
+use gpuledger_domain::ids::{FactSetId, JobId, NodeId};
+use gpuledger_domain::metering::{Segment, SegmentKey, Source};
+use gpuledger_domain::time::{Instant, Interval};
+
+use super::interned::ReportNumbers;
+use super::records::key_of;
+use crate::error::AppError;
+use crate::import::report::{NodeReport, Record, RecordContent};
+
+/// What a report is taken with.
+pub(super) struct Context<'a> {
+    pub(super) calendar: &'a BillingCalendar,
+    pub(super) cluster: ClusterId,
+    pub(super) node: NodeId,
+    pub(super) report: &'a NodeReport,
+    pub(super) numbers: &'a ReportNumbers,
+    pub(super) now: Instant,
+}
+
+impl Context<'_> {
+    pub(super) fn key(&self, record: &Record) -> SegmentKey {
+        key_of(self.node, self.report, record)
+    }
+
+    /// The segment that a record tells of.
+    pub(super) fn segment(
+        &self,
+        record: &Record,
+        content: &RecordContent,
+        provisional: bool,
+    ) -> Option<ReportedSegment> {
+        let (unit, sku) = *self.numbers.units.get(content.unit)?;
+        let (job, facts) = match content.job {
+            Some(job) => *self.numbers.jobs.get(job)?,
+            None => (JobId(0), FactSetId(0)),
+        };
+        let segment = Segment {
+            key: self.key(record),
+            on_node: self.node,
+            unit,
+            sku,
+            job,
+            facts,
+            state: content.state,
+            source: Source::Agent,
+            interval: content.interval,
+            count: 1,
+            share_us: content.share_us,
+            active_us: content.active_us,
+            estimated_us: content.estimated_us,
+            suspended_us: content.suspended_us,
+        };
+        Some(ReportedSegment { segment, measurements: content.measurements, provisional })
+    }
+}
+
+/// What is to be written.
+#[derive(Default)]
+pub(super) struct Pending {
+    pub(super) segments: BTreeMap<SegmentKey, ReportedSegment>,
+    pub(super) heads: BTreeMap<NodeId, Head>,
+    pub(super) aside: Vec<RecordAside>,
+    marks: BTreeSet<Mark>,
+    /// The months that were looked at, and whether they are closed. They do not change before the transaction ends.
+    months: Vec<(Interval, bool)>,
+}
+
+impl Pending {
+    /// Stores a segment, in the place of one of its identity, and marks its day.
+    pub(super) fn store(&mut self, calendar: &BillingCalendar, reported: ReportedSegment) {
+        let (key, at) = (reported.segment.key, reported.segment.interval.start());
+        let marked =
+            self.marks.iter().any(|mark| mark.node == key.node && calendar.day_of(mark.day_start).contains(at));
+        if !marked {
+            self.marks.insert(Mark { day_start: calendar.day_of(at).start(), node: key.node });
+        }
+        self.segments.insert(key, reported);
+    }
+
+    /// Before the first segments of a node in a day are stored: what schedulers' books say of the node will not count
+    /// for that day any more, so that the day of what stands for their pools is marked too.
+    pub(super) fn mark_books(&mut self, db: &mut Db, context: &Context<'_>, day: Interval) -> Result<(), AppError> {
+        if !segment::has_reports(db, context.node, &day.hours().collect::<Vec<_>>())? {
+            let stand_ins = dimensions::stand_ins(db, context.cluster)?.into_iter();
+            self.marks.extend(stand_ins.map(|node| Mark { day_start: day.start(), node }));
+        }
+        Ok(())
+    }
+
+    /// The closed ones among the months that the report touches. None of them closes before the transaction ends.
+    pub(super) fn closed_months(&mut self, db: &mut Db, context: &Context<'_>) -> Result<Vec<Interval>, AppError> {
+        let records = context.report.segments.iter().chain(&context.report.head);
+        for record in records {
+            let Ok(content) = &record.content else { continue };
+            let start = content.interval.start();
+            if !self.months.iter().any(|(month, _)| month.contains(start)) {
+                let touched = context.calendar.period_of(start);
+                let states = period::hold_open(db, &[touched])?;
+                let closed = states.first().is_some_and(|state| state.closing.is_some());
+                self.months.push((touched.interval, closed));
+            }
+        }
+        Ok(self.months.iter().filter(|(_, closed)| *closed).map(|(month, _)| *month).collect())
+    }
+
+    /// Writes all of it.
+    pub(super) fn write(self, db: &mut Db) -> Result<(), AppError> {
+        let segments: Vec<ReportedSegment> = self.segments.into_values().collect();
+        reported_segment::insert(db, &segments)?;
+        reported_segment::keep_aside(db, &self.aside)?;
+        head::replace(db, &self.heads.into_values().collect::<Vec<_>>())?;
+        Ok(usage::mark(db, &self.marks.into_iter().collect::<Vec<_>>())?)
+    }
+}
