@@ -10,7 +10,7 @@ mod routes;
 mod service;
 
 pub use answers::secure;
-pub use service::{Service, listen_at, run_service};
+pub use service::{OPENAPI, Service, listen_at, run_service};
 
 use std::net::{Ipv4Addr, TcpListener};
 

@@ -438,7 +438,40 @@ fn a_gpu_that_is_cut_in_the_middle_of_an_hour_reconciles_and_a_wrong_collector_i
     assert!(gpuledger::export::reconciliation::text(&found).unwrap().contains("broken in 1 rows"));
 }
 
+fn a_node_that_changes_its_pool_within_a_day_is_priced_in_both_and_cuts_the_day_of_others(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    catalogues(&mut db, &calendar);
+    let gpus = "[[node.gpu]]\nsku = \"H100/full\"\ncount = 1\n";
+    let node = |pool: &str, when: &str| {
+        format!("[[node]]\ncluster = \"c\"\nnames = \"n1\"\npool = \"{pool}\"\n{when}\n{gpus}")
+    };
+    let moves = "2025-03-01T10:15:00Z";
+    let text = node("dev", &format!("until = \"{moves}\"")) + &node("training", &format!("from = \"{moves}\""));
+    apply_text(&mut db, &calendar, CatalogueKind::Inventory, &text).unwrap();
+    let mut ingest = ingest(&calendar);
+    let (start, middle, end) = (at("2025-03-01T10:00:00Z"), at(moves), at("2025-03-01T10:30:00Z"));
+    let of_other = Report {
+        jobs: vec![job("2", "b", start)],
+        segments: vec![segment(0, Some(0), start, end)],
+        ..report("n2", 1_000, 1, end)
+    };
+    take(&mut db, &mut ingest, &of_other, end);
+    let summed = told(&mut db, &calendar, "2025-03", end);
+    assert!(summed.contains("n2 2 H100/full Held 1800000000"), "{summed}");
+    let moving = Report {
+        jobs: vec![job("1", "a", start)],
+        segments: vec![segment(0, Some(0), start, middle), segment(1, Some(0), middle, end)],
+        ..report("n1", 1_000, 1, end)
+    };
+    take(&mut db, &mut ingest, &moving, end);
+    let summed = told(&mut db, &calendar, "2025-03", end);
+    assert_eq!(summed.matches("1 H100/full Held 900000000").count(), 2, "{summed}");
+    assert!(summed.contains("\"pool\": \"dev\"") && summed.contains("\"pool\": \"training\""), "{summed}");
+}
+
 on_both!(
+    a_node_that_changes_its_pool_within_a_day_is_priced_in_both_and_cuts_the_day_of_others,
     a_gpu_that_is_cut_in_the_middle_of_an_hour_reconciles_and_a_wrong_collector_is_named,
     rel_01_a_batch_that_is_sent_again_cut_differently_counts_once,
     any_order_batching_and_repetition_of_reports_leaves_the_same_books,

@@ -239,6 +239,62 @@ fn killed_two_hundred_times_under_load_nothing_is_missing_and_nothing_double(boo
     assert_eq!(gpuledger_db::check::rows(&mut db, "segment").unwrap(), sent.iter().sum::<i64>() * 5);
 }
 
+/// The description for programs names every code that the types have, and nothing else.
+#[test]
+fn the_description_for_programs_says_what_the_types_say() {
+    let described: Value = serde_json::from_str(gpuledger::web::OPENAPI).unwrap();
+    let words = |schema: &str, field: &str| -> Vec<String> {
+        let words = &described["components"]["schemas"][schema]["properties"][field]["enum"];
+        words.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    // Each word is read as a code; that no code is missing, serde says: its error lists them all.
+    fn known<T: serde::de::DeserializeOwned>(described: &[String]) {
+        let message = serde_json::from_value::<T>(Value::from("?")).err().unwrap().to_string();
+        let listed = message.split("expected one of ").nth(1).unwrap();
+        let mut listed: Vec<String> = listed.split(", ").map(|word| word.trim_matches('`').to_owned()).collect();
+        let mut described = described.to_vec();
+        listed.sort();
+        described.sort();
+        assert_eq!(listed, described);
+    }
+    known::<gpuledger_wire::RefusalCode>(&words("Refusal", "code"));
+    known::<gpuledger_wire::RecordCode>(&words("RecordAnswer", "code"));
+    known::<gpuledger_wire::Outcome>(&words("RecordAnswer", "outcome"));
+    known::<gpuledger_wire::State>(&words("Segment", "state"));
+    known::<gpuledger_wire::UnitKind>(&words("Unit", "kind"));
+    // Every field of the golden report is described.
+    fn compare(described: &Value, schema: &Value, example: &Value) {
+        let schema = match schema["$ref"].as_str() {
+            Some(name) => &described["components"]["schemas"][name.rsplit('/').next().unwrap()],
+            None => schema,
+        };
+        match example {
+            Value::Array(examples) => examples.iter().for_each(|example| compare(described, &schema["items"], example)),
+            Value::Object(fields) if schema.get("additionalProperties").is_none() => {
+                for (name, example) in fields {
+                    let field = schema["properties"].get(name).unwrap_or_else(|| panic!("{name} is not described"));
+                    compare(described, field, example);
+                }
+            }
+            _ => assert!(schema["type"].is_string(), "{schema}"),
+        }
+    }
+    let golden = |name: &str| -> Value {
+        let text = std::fs::read_to_string(project_file("collectors/wire/golden").join(name)).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    compare(&described, &described["components"]["schemas"]["Report"], &golden("report-1.json"));
+    compare(&described, &described["components"]["schemas"]["Answer"], &golden("answer-1.json"));
+    // Every address, with its methods.
+    let source = std::fs::read_to_string(project_file("src/web/service.rs")).unwrap();
+    let routed: Vec<&str> = source.split("resource(\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let mut paths: Vec<&str> = described["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    let mut sorted = routed.clone();
+    sorted.sort_unstable();
+    paths.sort_unstable();
+    assert_eq!(sorted, paths);
+}
+
 on_both!(
     each_wrong_report_gets_its_code_and_a_good_one_is_stored,
     the_example_in_shell_pushes_a_report,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use actix_web::http::header;
 use actix_web::middleware::from_fn;
-use actix_web::web::{Data, block, get, post};
-use actix_web::{App, HttpResponse, HttpServer};
+use actix_web::web::{Data, ServiceConfig, block, get, post, resource, to};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 
 use super::answers::guarded;
 use super::collectors::Tokens;
@@ -21,6 +22,9 @@ use crate::workflows::{counted, ingest, migrate, roll_up};
 
 /// How often marked days are summed, in seconds.
 const ROLL_UP_SECONDS: u64 = 10;
+/// How long the writer of reports is let in between two days: on SQLite one may write at a time, and who waits for that
+/// asks again and again, and never in turn.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long requests that are under way may take when the service is told to end, in seconds.
 const SHUTDOWN_SECONDS: u64 = 30;
 
@@ -61,9 +65,7 @@ pub fn run_service(service: Service) -> Result<(), AppError> {
             .app_data(config.clone())
             .app_data(tokens.clone())
             .wrap(from_fn(guarded))
-            .route("/api/v1/reports", post().to(reports::take))
-            .route("/health", get().to(health))
-            .route("/ready", get().to(ready))
+            .configure(addresses)
             .default_service(actix_web::web::to(nothing_here))
     };
     let run = async {
@@ -79,6 +81,35 @@ pub fn run_service(service: Service) -> Result<(), AppError> {
         }
     }
     ran
+}
+
+/// Every address of the service. A test compares them with what [`OPENAPI`] says.
+///
+/// | address | answers |
+/// |---|---|
+/// | `POST /api/v1/reports` | what came of a report |
+/// | `GET /api/v1/openapi.json` | [`OPENAPI`] |
+/// | `GET /health` | the process answers |
+/// | `GET /ready` | the books can be used |
+fn addresses(service: &mut ServiceConfig) {
+    service
+        .service(resource("/api/v1/reports").route(post().to(reports::take)).default_service(to(not_so)))
+        .service(resource("/api/v1/openapi.json").route(get().to(openapi)).default_service(to(not_so)))
+        .service(resource("/health").route(get().to(health)).default_service(to(not_so)))
+        .service(resource("/ready").route(get().to(ready)).default_service(to(not_so)));
+}
+
+/// What the service understands, for programs.
+pub const OPENAPI: &str = include_str!("openapi.json");
+
+async fn openapi() -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(OPENAPI)
+}
+
+/// There is something at the address, and not for this method.
+async fn not_so(request: HttpRequest) -> HttpResponse {
+    let allowed = if request.path() == "/api/v1/reports" { "POST" } else { "GET" };
+    HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, allowed)).finish()
 }
 
 /// The process answers.
@@ -126,7 +157,7 @@ impl Roller {
         let now = clock::now();
         let heads = ingest::settle_old_heads(&mut db, calendar, now)?;
         let silent = counted::settle_days(&mut db, calendar, now)?;
-        let days = roll_up::roll_up(&mut db, calendar, None)?;
+        let days = roll_up::roll_up_between(&mut db, calendar, None, || std::thread::sleep(PAUSE))?;
         tracing::debug!(heads, silent, days, "usage summed");
         Ok(())
     }

@@ -87,7 +87,7 @@ impl Ingest {
         report: &NodeReport,
         now: Instant,
     ) -> Result<Taken, AppError> {
-        let (cluster, node) = self.interned.node(db, report, &self.default_pool)?;
+        let (cluster, node) = self.interned.node(db, report, (&self.calendar, &self.default_pool))?;
         let off = report.wall.micros().abs_diff(now.micros());
         if off > CLOCK_OFF_MAX_US.unsigned_abs() {
             let message = format!("the node's clock says {}, the service's {now}", report.wall);

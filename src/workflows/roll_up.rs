@@ -18,6 +18,19 @@ use crate::error::AppError;
 /// # Errors
 /// The database's, or a sum that does not fit. Days done before stay done.
 pub fn roll_up(db: &mut Db, calendar: &BillingCalendar, within: Option<Interval>) -> Result<usize, AppError> {
+    roll_up_between(db, calendar, within, || {})
+}
+
+/// As [`roll_up`], with something to do between two days, such as to let others write.
+///
+/// # Errors
+/// As [`roll_up`].
+pub fn roll_up_between(
+    db: &mut Db,
+    calendar: &BillingCalendar,
+    within: Option<Interval>,
+    between_days: impl Fn(),
+) -> Result<usize, AppError> {
     let marks = usage::marks(db, within)?;
     if marks.is_empty() {
         return Ok(0);
@@ -26,6 +39,7 @@ pub fn roll_up(db: &mut Db, calendar: &BillingCalendar, within: Option<Interval>
     let mut done = 0;
     for mark in marks {
         done += usize::from(db.transaction(|db| roll_up_day(db, calendar, mark, &mut cuts))?);
+        between_days();
     }
     Ok(done)
 }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use foldhash::fast::RandomState;
 use gpuledger_db::dimensions::{self, ClusterId, NodeKind};
 use gpuledger_db::{Db, allocation, node_watch, unit};
+use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::ids::{ClusterName, FactSetId, GpuId, JobId, NodeId, PoolName, SkuId, UnitId};
 use gpuledger_domain::pricing::Sku;
 use gpuledger_domain::rules::JobFacts;
@@ -52,7 +53,7 @@ impl Interned {
         &mut self,
         db: &mut Db,
         report: &NodeReport,
-        default_pool: &PoolName,
+        (calendar, default_pool): (&BillingCalendar, &PoolName),
     ) -> Result<(ClusterId, NodeId), AppError> {
         let cluster = self.cluster(db, &report.cluster)?;
         let key = (cluster, report.node.clone());
@@ -60,7 +61,7 @@ impl Interned {
             return Ok((cluster, *node));
         }
         let node = dimensions::intern_node(db, cluster, &report.node, NodeKind::Machine)?;
-        pools::place(db, node, (&report.cluster, &report.node), default_pool)?;
+        pools::place(db, calendar, node, (&report.cluster, &report.node), default_pool)?;
         self.nodes.insert(key, node);
         Ok((cluster, node))
     }
