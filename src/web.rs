@@ -4,6 +4,7 @@
 mod answers;
 mod collectors;
 mod ingest_queue;
+mod metrics;
 mod pages;
 mod reports;
 mod routes;

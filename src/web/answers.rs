@@ -3,7 +3,7 @@
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{HttpResponse, ResponseError};
 
@@ -31,13 +31,7 @@ pub async fn secure(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<EitherBody<impl MessageBody>>, actix_web::Error> {
-    // The header itself: what a proxy adds beside it, any page could add too.
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
-    let name = host
-        .rsplit_once(':')
-        .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
-        .map_or(host, |(name, _)| name);
-    let mut response = if ["127.0.0.1", "localhost", "[::1]"].iter().any(|own| own.eq_ignore_ascii_case(name)) {
+    let mut response = if is_loopback_name(request.headers()) {
         next.call(request).await?.map_into_left_body()
     } else {
         let refused =
@@ -46,6 +40,17 @@ pub async fn secure(
     };
     add_headers(&mut response);
     Ok(response)
+}
+
+/// Whether a request is for a name of loopback.
+pub(super) fn is_loopback_name(headers: &HeaderMap) -> bool {
+    // The header itself: what a proxy adds beside it, any page could add too.
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
+    let name = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(host, |(name, _)| name);
+    ["127.0.0.1", "localhost", "[::1]"].iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// Sets the headers that every answer carries, also those of the service, which answers to any name.

@@ -1,6 +1,7 @@
 //! One thread writes reports, a group in each transaction, whatever number of requests wait for it. When it falls
 //! behind, new reports are refused at once, and their collectors try again.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
@@ -9,6 +10,7 @@ use gpuledger_domain::time::{Instant, SECOND_US};
 use gpuledger_wire::{Answer, PROTOCOL, RefusalCode, Settings};
 use tokio::sync::oneshot;
 
+use super::metrics::Metrics;
 use super::reports::Refused;
 use crate::clock;
 use crate::config::Config;
@@ -31,6 +33,7 @@ type Reply = oneshot::Sender<Result<Answer, Refused>>;
 #[derive(Clone, Debug)]
 pub(super) struct IngestQueue {
     sender: SyncSender<(NodeReport, Reply)>,
+    metrics: Arc<Metrics>,
 }
 
 impl IngestQueue {
@@ -38,17 +41,22 @@ impl IngestQueue {
     ///
     /// # Errors
     /// The database's, and the operating system's where it has no thread.
-    pub(super) fn start(config: Config) -> Result<(IngestQueue, JoinHandle<()>), AppError> {
-        let writer = Writer::open(config)?;
+    pub(super) fn start(config: Config, metrics: Arc<Metrics>) -> Result<(IngestQueue, JoinHandle<()>), AppError> {
+        let writer = Writer::open(config, Arc::clone(&metrics))?;
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new().name("ingest".into()).spawn(move || writer.run(&receiver));
-        Ok((IngestQueue { sender }, thread.map_err(|error| AppError::file("thread", error))?))
+        Ok((IngestQueue { sender, metrics }, thread.map_err(|error| AppError::file("thread", error))?))
     }
 
     /// Stores a report; the answer comes when it is stored.
     pub(super) async fn store(&self, report: NodeReport) -> Result<Answer, Refused> {
         let (reply, answer) = oneshot::channel();
-        match self.sender.try_send((report, reply)) {
+        self.metrics.waits();
+        let sent = self.sender.try_send((report, reply));
+        if sent.is_err() {
+            self.metrics.waits_no_more();
+        }
+        match sent {
             Ok(()) => answer.await.unwrap_or_else(|_| Err(Refused::failed())),
             Err(TrySendError::Full(_)) => Err(Refused::of(RefusalCode::Busy, "too many reports wait; try again later")),
             Err(TrySendError::Disconnected(_)) => Err(Refused::failed()),
@@ -57,6 +65,7 @@ impl IngestQueue {
 }
 
 struct Writer {
+    metrics: Arc<Metrics>,
     config: Config,
     db: Option<Db>,
     ingest: Ingest,
@@ -64,17 +73,19 @@ struct Writer {
 }
 
 impl Writer {
-    fn open(config: Config) -> Result<Writer, AppError> {
+    fn open(config: Config, metrics: Arc<Metrics>) -> Result<Writer, AppError> {
         let db = Some(migrate::open(&config.database, &config.calendar)?);
         let ingest = Ingest::new(config.calendar.clone(), config.default_pool.clone());
-        Ok(Writer { config, db, ingest, settings: None })
+        Ok(Writer { metrics, config, db, ingest, settings: None })
     }
 
     fn run(mut self, receiver: &Receiver<(NodeReport, Reply)>) {
         while let Ok(first) = receiver.recv() {
             let more = receiver.try_iter().take(GROUP_MAX - 1);
             let (reports, replies): (Vec<NodeReport>, Vec<Reply>) = std::iter::once(first).chain(more).unzip();
-            for (outcome, reply) in self.take(&reports).into_iter().zip(replies) {
+            let outcomes = self.take(&reports);
+            self.metrics.grouped(reports.len());
+            for (outcome, reply) in outcomes.into_iter().zip(replies) {
                 // Who went away sends the report again.
                 let _ = reply.send(outcome);
             }

@@ -6,10 +6,11 @@ use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::web::{Data, Payload, block};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
-use gpuledger_wire::{PACKED_BYTES_MAX, Refusal, RefusalCode};
+use gpuledger_wire::{Answer, PACKED_BYTES_MAX, Refusal, RefusalCode};
 
 use super::collectors::Collector;
 use super::ingest_queue::IngestQueue;
+use super::metrics::Metrics;
 use crate::import::report::{NodeReport, read_report};
 
 /// Bodies above this are unpacked where that holds up no other request.
@@ -24,6 +25,12 @@ pub(super) struct Refused(Refusal);
 impl Refused {
     pub(super) fn of(code: RefusalCode, message: &str) -> Refused {
         Refused(Refusal { code, message: message.to_owned() })
+    }
+
+    /// The code, as it is written.
+    fn code(&self) -> String {
+        let code = serde_json::to_value(self.0.code).ok();
+        code.and_then(|code| Some(code.as_str()?.to_owned())).unwrap_or_default()
     }
 
     /// The log says why.
@@ -71,11 +78,30 @@ impl ResponseError for Refused {
 }
 
 pub(super) async fn take(
-    collector: Collector,
+    collector: Result<Collector, Refused>,
     request: HttpRequest,
     body: Payload,
     queue: Data<IngestQueue>,
+    metrics: Data<Metrics>,
 ) -> Result<HttpResponse, Refused> {
+    let answer = match collector {
+        Ok(collector) => stored(&collector, &request, body, &queue).await,
+        Err(refused) => Err(refused),
+    };
+    match &answer {
+        Ok(answer) => metrics.taken(answer),
+        Err(refused) => metrics.refused(&refused.code()),
+    }
+    Ok(HttpResponse::Ok().json(answer?))
+}
+
+/// The answer to a report of a collector whose token is good.
+async fn stored(
+    collector: &Collector,
+    request: &HttpRequest,
+    body: Payload,
+    queue: &IngestQueue,
+) -> Result<Answer, Refused> {
     let encoding =
         request.headers().get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?").to_owned());
     let encoding = encoding.unwrap_or_default();
@@ -92,9 +118,8 @@ pub(super) async fn take(
     } else {
         read_report(&body, &encoding)
     }?;
-    may_send(&collector, &report)?;
-    let answer = queue.store(report).await?;
-    Ok(HttpResponse::Ok().json(answer))
+    may_send(collector, &report)?;
+    queue.store(report).await
 }
 
 /// A token is good for its cluster, and for its node where it names one.

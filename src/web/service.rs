@@ -14,6 +14,7 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use super::answers::guarded;
 use super::collectors::Tokens;
 use super::ingest_queue::IngestQueue;
+use super::metrics::{self, Metrics};
 use super::{answers, reports};
 use crate::clock;
 use crate::config::Config;
@@ -53,17 +54,20 @@ pub fn listen_at(address: SocketAddr) -> Result<TcpListener, AppError> {
 /// The database's at the start; [`AppError::File`] where the server cannot run.
 pub fn run_service(service: Service) -> Result<(), AppError> {
     let Service { config, listener, workers } = service;
-    let (queue, writer) = IngestQueue::start(config.clone())?;
+    let metrics = Metrics::new()?;
+    let (queue, writer) = IngestQueue::start(config.clone(), Arc::clone(&metrics))?;
     let ending = Arc::new(AtomicBool::new(false));
-    let roller = Roller { config: config.clone(), ending: Arc::clone(&ending) };
+    let roller = Roller { config: config.clone(), ending: Arc::clone(&ending), metrics: Arc::clone(&metrics) };
     let roller = std::thread::Builder::new().name("roll-up".into()).spawn(move || roller.run());
     let roller = roller.map_err(|error| AppError::file("thread", error))?;
     let (queue, config, tokens) = (Data::new(queue), Data::new(config), Data::new(Tokens::default()));
+    let metrics = Data::from(metrics);
     let app = move || {
         App::new()
             .app_data(queue.clone())
             .app_data(config.clone())
             .app_data(tokens.clone())
+            .app_data(metrics.clone())
             .wrap(from_fn(guarded))
             .configure(addresses)
             .default_service(actix_web::web::to(nothing_here))
@@ -91,12 +95,14 @@ pub fn run_service(service: Service) -> Result<(), AppError> {
 /// | `GET /api/v1/openapi.json` | [`OPENAPI`] |
 /// | `GET /health` | the process answers |
 /// | `GET /ready` | the books can be used |
+/// | `GET /metrics` | counts for Prometheus, on loopback only |
 fn addresses(service: &mut ServiceConfig) {
     service
         .service(resource("/api/v1/reports").route(post().to(reports::take)).default_service(to(not_so)))
         .service(resource("/api/v1/openapi.json").route(get().to(openapi)).default_service(to(not_so)))
         .service(resource("/health").route(get().to(health)).default_service(to(not_so)))
-        .service(resource("/ready").route(get().to(ready)).default_service(to(not_so)));
+        .service(resource("/ready").route(get().to(ready)).default_service(to(not_so)))
+        .service(resource("/metrics").route(get().to(metrics::show)).default_service(to(not_so)));
 }
 
 /// What the service understands, for programs.
@@ -139,6 +145,7 @@ async fn nothing_here() -> Result<HttpResponse, answers::Failure> {
 struct Roller {
     config: Config,
     ending: Arc<AtomicBool>,
+    metrics: Arc<Metrics>,
 }
 
 impl Roller {
@@ -158,6 +165,7 @@ impl Roller {
         let heads = ingest::settle_old_heads(&mut db, calendar, now)?;
         let silent = counted::settle_days(&mut db, calendar, now)?;
         let days = roll_up::roll_up_between(&mut db, calendar, None, || std::thread::sleep(PAUSE))?;
+        self.metrics.rolled_up(days, now.micros());
         tracing::debug!(heads, silent, days, "usage summed");
         Ok(())
     }
