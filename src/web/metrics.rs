@@ -112,9 +112,7 @@ pub(super) async fn show(request: HttpRequest, metrics: Data<Metrics>) -> Result
         return Err(Failure::NothingHere);
     }
     match metrics.text() {
-        Ok(text) => {
-            Ok(HttpResponse::Ok().content_type("application/openmetrics-text; version=1.0.0; charset=utf-8").body(text))
-        }
+        Ok(text) => Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text)),
         Err(error) => {
             tracing::error!(%error, "metrics could not be written");
             Err(Failure::Failed)
