@@ -20,6 +20,7 @@ mod import_lists;
 mod philly;
 mod properties;
 mod reports;
+mod reports_in_any_order;
 mod sacct;
 mod sacct_lists;
 mod scenarios;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use gpuledger::workflows::collector_tokens::{self, NewToken};
 use gpuledger::workflows::ingest::settle_old_heads;
 use gpuledger::workflows::reconcile::{FindingKind, reconcile};
 use gpuledger::workflows::{counted, roll_up, statements};
@@ -9,11 +10,9 @@ use gpuledger_db::catalogue::CatalogueKind;
 use gpuledger_db::{Db, period, reported_segment, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month};
 use gpuledger_domain::metering::{Disagreement, State};
-use gpuledger_domain::time::{HOUR_US, Instant, Interval};
+use gpuledger_domain::time::{HOUR_US, Instant};
 use gpuledger_domain::units::Fraction;
 use gpuledger_wire::{Outcome, RecordCode, Report, Unit, UnitKind};
-use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
 
 use crate::support::jobs::{apply_text, import};
 use crate::support::reports::{SECOND_US, at, full, ingest, job, report, segment, take};
@@ -24,7 +23,7 @@ const RULES: &str = "[[rule]]\nname = \"r\"\nteam_from = \"account\"\n";
 const PRICES: &str =
     "[[sku]]\ncode = \"h100/full\"\naliases = [\"H100/full\"]\n[[price]]\nsku = \"h100/full\"\nrate = \"7.00\"\n";
 
-fn catalogues(db: &mut Db, calendar: &BillingCalendar) {
+pub fn catalogues(db: &mut Db, calendar: &BillingCalendar) {
     for (kind, text) in [(CatalogueKind::Teams, TEAMS), (CatalogueKind::Prices, PRICES), (CatalogueKind::Rules, RULES)]
     {
         apply_text(db, calendar, kind, text).unwrap();
@@ -32,7 +31,7 @@ fn catalogues(db: &mut Db, calendar: &BillingCalendar) {
 }
 
 /// Everything that was summed of a month, in words that no number decides, and the drafts' totals.
-fn told(db: &mut Db, calendar: &BillingCalendar, month: &str, now: Instant) -> String {
+pub fn told(db: &mut Db, calendar: &BillingCalendar, month: &str, now: Instant) -> String {
     counted::settle_days(db, calendar, now).unwrap();
     roll_up::roll_up(db, calendar, None).unwrap();
     let month = Month::parse(month).unwrap();
@@ -112,135 +111,6 @@ fn rel_01_a_batch_that_is_sent_again_cut_differently_counts_once(books: Books) {
     assert_eq!(held, 2_700 * SECOND_US);
 }
 
-/// What happened on a node: who held its GPU when, told by collectors of one epoch or two.
-#[derive(Clone, Debug)]
-struct Story {
-    /// Lengths in seconds, and who held it: nobody, a job of a or of b, or nobody told.
-    pieces: Vec<(i64, u8)>,
-    /// Where the collector was started anew, as an index of a piece; it tells the piece before once more.
-    restart: usize,
-}
-
-fn story() -> impl Strategy<Value = Story> {
-    (prop::collection::vec((1i64..5_000, 0u8..4), 1..12), 0usize..14)
-        .prop_map(|(pieces, restart)| Story { pieces, restart })
-}
-
-/// One report for each segment, whole hours cut.
-fn reports(node: &str, story: &Story, from: Instant, now: Instant) -> Vec<Report> {
-    let mut reports = Vec::new();
-    let (mut time, mut numbers) = (from, std::collections::BTreeMap::new());
-    let jobs = [job(&format!("{node}-1"), "a", from), job(&format!("{node}-2"), "b", from)];
-    for (index, (seconds, who)) in story.pieces.iter().enumerate() {
-        let end = time.plus_micros(seconds * SECOND_US).unwrap();
-        let epochs: &[i64] = match index.cmp(&story.restart) {
-            std::cmp::Ordering::Less => &[1_000],
-            // The new collector tells of the time in which the old one still did.
-            std::cmp::Ordering::Equal => &[1_000, 9_000_000],
-            std::cmp::Ordering::Greater => &[9_000_000],
-        };
-        for epoch in epochs {
-            for (hour, part) in Interval::new(time, end).unwrap().by_hour() {
-                let number = numbers.entry((*epoch, hour.number())).or_insert(0u32);
-                *number += 1;
-                let holder = match who {
-                    0 => None,
-                    1 | 2 => Some(0),
-                    _ => continue,
-                };
-                let jobs = if *who == 0 { Vec::new() } else { vec![jobs[usize::from(*who) - 1].clone()] };
-                let segments = vec![segment(*number, holder, part.start(), part.end())];
-                reports.push(Report { jobs, segments, ..report(node, *epoch, u64::from(*number), now) });
-            }
-        }
-        time = end;
-    }
-    reports
-}
-
-/// Joins reports of one epoch into one where `joins` says so.
-fn batched(reports: Vec<Report>, joins: &[bool]) -> Vec<Report> {
-    let mut batched: Vec<Report> = Vec::new();
-    for (report, join) in reports.into_iter().zip(joins.iter().cycle()) {
-        match batched.last_mut() {
-            Some(last) if *join && last.node == report.node && last.epoch == report.epoch => {
-                let before = u32::try_from(last.jobs.len()).unwrap();
-                last.jobs.extend(report.jobs);
-                let moved = |segment: gpuledger_wire::Segment| gpuledger_wire::Segment {
-                    job: segment.job.map(|job| job + before),
-                    ..segment
-                };
-                last.segments.extend(report.segments.into_iter().map(moved));
-            }
-            _ => batched.push(report),
-        }
-    }
-    batched
-}
-
-fn any_order_batching_and_repetition_of_reports_leaves_the_same_books(books: Books) {
-    let postgres = books.schema().is_some();
-    drop(books);
-    let cases = if postgres { 8 } else { 24 };
-    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::default() });
-    let strategy = (
-        [story(), story()],
-        prop::collection::vec(any::<prop::sample::Index>(), 1..40),
-        prop::collection::vec(any::<bool>(), 1..10),
-        prop::sample::select(vec!["UTC", "Asia/Kolkata", "Europe/Berlin"]),
-    );
-    let ran = runner.run(&strategy, |(stories, order, joins, zone)| {
-        let calendar = BillingCalendar::new(zone).unwrap();
-        let (from, now) = (at("2025-03-30T22:10:00Z"), at("2025-04-02T05:00:00Z"));
-        let straight: Vec<Report> =
-            stories.iter().zip(["n1", "n2"]).flat_map(|(story, node)| reports(node, story, from, now)).collect();
-        prop_assume!(!straight.is_empty());
-        let mut mixed = straight.clone();
-        // Some come twice, and all in another order.
-        for index in &order {
-            let report = mixed[index.index(mixed.len())].clone();
-            let place = index.index(mixed.len() + 1);
-            mixed.insert(place, report);
-        }
-        for (place, index) in order.iter().enumerate() {
-            let other = index.index(mixed.len());
-            let place = place % mixed.len();
-            mixed.swap(place, other);
-        }
-        let mixed = batched(mixed, &joins);
-        let mut texts = Vec::new();
-        for reports in [straight, mixed] {
-            let books = if postgres { Books::postgres() } else { Books::sqlite() }.migrated(zone);
-            let mut db = books.db();
-            catalogues(&mut db, &calendar);
-            let mut ingest = ingest(&calendar);
-            for report in &reports {
-                let taken = take(&mut db, &mut ingest, report, now);
-                prop_assert!(
-                    taken.records.iter().all(|answer| matches!(answer.outcome, Outcome::Accepted | Outcome::Known))
-                );
-            }
-            let text = told(&mut db, &calendar, "2025-03", now) + &told(&mut db, &calendar, "2025-04", now);
-            // The law of time: from the first instant of which a node told to the end of its last whole day.
-            let whole = Interval::new(Instant::from_micros(0), now).unwrap();
-            let summed: i64 = usage::of_interval(&mut db, whole).unwrap().iter().map(|usage| usage.share_us).sum();
-            let mut existed = 0;
-            for watch in gpuledger_db::node_watch::all(&mut db).unwrap() {
-                let last = reports.iter().flat_map(|r| &r.segments).map(|s| s.end_us).max().unwrap();
-                prop_assert!(last < watch.settled_until.micros());
-                existed += watch.settled_until.micros() - watch.from.micros();
-            }
-            prop_assert_eq!(summed, existed);
-            texts.push(text);
-        }
-        prop_assert_eq!(&texts[0], &texts[1]);
-        Ok(())
-    });
-    if let Err(failed) = ran {
-        panic!("{failed}");
-    }
-}
-
 const MAPPING: &str = "[time]\nformat = \"unix-seconds\"\n[columns]\nid = \"id\"\nstart = \"start\"\nend = \"end\"\ngpus_per_node = \"gpus\"\naccount = \"account\"\nsku = \"sku\"\nnodes = \"node\"\n[constants]\ncluster = \"c\"\npool = \"p\"\n";
 
 fn a_job_of_a_list_and_of_a_report_is_charged_once_whichever_came_first(books: Books) {
@@ -252,33 +122,74 @@ fn a_job_of_a_list_and_of_a_report_is_charged_once_whichever_came_first(books: B
     let list = format!(
         "id,start,end,gpus,account,sku,node\n7,{first},{last},1,a,H100/full,n1\n8,{first},{last},1,b,H100/full,n2\n"
     );
+    // The same list with nodes and without.
+    let without_nodes = MAPPING.replace("nodes = \"node\"\n", "").replace("gpus_per_node", "gpus");
     let reported = Report {
         jobs: vec![job("7", "a", start)],
         segments: vec![segment(1, Some(0), start, end)],
         ..report("n1", 1_000, 1, now)
     };
-    let mut texts = Vec::new();
-    for list_first in [true, false] {
-        let books = if postgres { Books::postgres() } else { Books::sqlite() }.migrated("UTC");
-        let mut db = books.db();
-        catalogues(&mut db, &calendar);
-        let mut ingest = ingest(&calendar);
-        for step in [list_first, !list_first] {
-            if step {
-                let (counts, refused) = import(&mut db, &calendar, MAPPING, list.as_bytes());
-                assert_eq!((counts.added, refused.len()), (2, 0));
-            } else {
-                take(&mut db, &mut ingest, &reported, now);
+    for mapping in [MAPPING, &without_nodes] {
+        let mut texts = Vec::new();
+        for list_first in [true, false] {
+            let books = if postgres { Books::postgres() } else { Books::sqlite() }.migrated("UTC");
+            let mut db = books.db();
+            catalogues(&mut db, &calendar);
+            let cluster = gpuledger_domain::ids::ClusterName::parse("c").unwrap();
+            let wanted = NewToken { cluster: &cluster, node: "", note: "", actor: "test" };
+            collector_tokens::create(&mut db, &wanted, &mut |_| Ok(()), now).unwrap();
+            let mut ingest = ingest(&calendar);
+            for step in [list_first, !list_first] {
+                if step {
+                    let (counts, refused) = import(&mut db, &calendar, mapping, list.as_bytes());
+                    assert_eq!((counts.added, refused.len()), (2, 0));
+                } else {
+                    take(&mut db, &mut ingest, &reported, now);
+                }
+                roll_up::roll_up(&mut db, &calendar, None).unwrap();
             }
+            let text = told(&mut db, &calendar, "2025-03", now);
+            let whole = calendar.period_of(start).interval;
+            let held = usage::of_interval(&mut db, whole).unwrap();
+            let held: i64 = held.iter().filter(|u| u.key.state == State::Held).map(|u| u.share_us).sum();
+            assert_eq!(held, 2 * 1_800 * SECOND_US);
+            texts.push(text);
         }
-        let text = told(&mut db, &calendar, "2025-03", now);
-        let whole = calendar.period_of(start).interval;
-        let held = usage::of_interval(&mut db, whole).unwrap();
-        let held: i64 = held.iter().filter(|u| u.key.state == State::Held).map(|u| u.share_us).sum();
-        assert_eq!(held, 2 * 1_800 * SECOND_US);
-        texts.push(text);
+        assert_eq!(texts[0], texts[1]);
     }
-    assert_eq!(texts[0], texts[1]);
+}
+
+fn days_that_begin_within_an_hour_are_told_apart(books: Books) {
+    let books = books.migrated("Asia/Kolkata");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("Asia/Kolkata").unwrap());
+    catalogues(&mut db, &calendar);
+    let mut ingest = ingest(&calendar);
+    // The second day begins at 18:30.
+    let (start, middle, now) = (at("2025-03-01T18:00:00Z"), at("2025-03-01T18:30:00Z"), at("2025-03-03T20:00:00Z"));
+    let end = at("2025-03-01T19:00:00Z");
+    let (first, last) = (start.micros() / SECOND_US, end.micros() / SECOND_US);
+    let list = format!("id,start,end,gpus,account,sku,node\n7,{first},{last},1,a,H100/full,n1\n");
+    import(&mut db, &calendar, MAPPING, list.as_bytes());
+    let held = |db: &mut Db| -> i64 {
+        roll_up::roll_up(db, &calendar, None).unwrap();
+        let usages = usage::of_interval(db, calendar.period_of(start).interval).unwrap();
+        usages.iter().filter(|u| u.key.state == State::Held).map(|u| u.share_us).sum()
+    };
+    assert_eq!(held(&mut db), HOUR_US);
+    // The collector saw ten minutes of each half.
+    for (sequence, from) in [(1u64, start), (2, middle)] {
+        let until = from.plus_micros(600 * SECOND_US).unwrap();
+        let number = u32::try_from(sequence).unwrap();
+        let jobs = vec![job("other", "b", start)];
+        let part = Report {
+            jobs,
+            segments: vec![segment(number, Some(0), from, until)],
+            ..report("n1", 1_000, sequence, now)
+        };
+        take(&mut db, &mut ingest, &part, now);
+        let of_list = if sequence == 1 { HOUR_US / 2 } else { 0 };
+        assert_eq!(held(&mut db), of_list + i64::from(number) * 600 * SECOND_US);
+    }
 }
 
 fn a_head_that_nobody_replaced_counts_until_its_final_segment_comes(books: Books) {
@@ -310,6 +221,14 @@ fn a_head_that_nobody_replaced_counts_until_its_final_segment_comes(books: Books
     assert_eq!(take(&mut db, &mut ingest, &finished, later).records[0].outcome, Outcome::Accepted);
     assert_eq!(take(&mut db, &mut ingest, &finished, later).records[0].outcome, Outcome::Known);
     assert_eq!(held(&mut db), 2_400 * SECOND_US);
+    // What people chose is cut, so that a head is never too large to be read again.
+    let minute = end.plus_micros(60 * SECOND_US).unwrap();
+    let mut large = Report { sequence: 7, head: vec![segment(2, Some(0), end, minute)], ..open.clone() };
+    large.clocks.wall_us = later.micros();
+    large.jobs[0].facts.name = "x".repeat(5 << 20);
+    assert_eq!(take(&mut db, &mut ingest, &large, later).head.unwrap().outcome, Outcome::Accepted);
+    assert_eq!(settle_old_heads(&mut db, &calendar, later.plus_micros(3 * HOUR_US).unwrap()).unwrap(), 1);
+    assert_eq!(held(&mut db), 2_460 * SECOND_US);
     // A head that comes after the final segment of its identity changes nothing.
     let late = Report {
         epoch: gpuledger_wire::Epoch { start_us: 99_000, random: 1 },
@@ -319,7 +238,7 @@ fn a_head_that_nobody_replaced_counts_until_its_final_segment_comes(books: Books
     };
     take(&mut db, &mut ingest, &late, now);
     take(&mut db, &mut ingest, &open, now);
-    assert_eq!(held(&mut db), 2_400 * SECOND_US);
+    assert_eq!(held(&mut db), 2_460 * SECOND_US);
 }
 
 fn what_cannot_count_now_is_kept_aside(books: Books) {
@@ -350,6 +269,16 @@ fn what_cannot_count_now_is_kept_aside(books: Books) {
     let late = take(&mut db, &mut ingest, &reported(now), now);
     assert_eq!((late.records[0].outcome, late.records[0].code), (Outcome::Quarantined, Some(RecordCode::MonthClosed)));
     let reasons: Vec<_> = reported_segment::all_aside(&mut db).unwrap().into_iter().map(|aside| aside.reason).collect();
+    // A unit that was there all the time, told of only now, changes nothing that is closed.
+    let state = |db: &mut Db| {
+        let usages = usage::of_interval(db, calendar.period(march).interval).unwrap();
+        (period::find(db, march).unwrap().unwrap().usage_version, usages)
+    };
+    let (before, minute) = (state(&mut db), now.plus_micros(60 * SECOND_US).unwrap());
+    let april = Report { segments: vec![segment(0, None, now, minute)], ..report("n1", 1_000, 2, minute) };
+    take(&mut db, &mut ingest, &april, minute);
+    told(&mut db, &calendar, "2025-04", at("2025-04-03T00:00:00Z"));
+    assert_eq!(state(&mut db), before);
     // It is one record, and the first reason is the one that is kept.
     assert_eq!(reasons, [reported_segment::AsideReason::ClockOff]);
 }
@@ -471,10 +400,10 @@ fn a_node_that_changes_its_pool_within_a_day_is_priced_in_both_and_cuts_the_day_
 }
 
 on_both!(
+    days_that_begin_within_an_hour_are_told_apart,
     a_node_that_changes_its_pool_within_a_day_is_priced_in_both_and_cuts_the_day_of_others,
     a_gpu_that_is_cut_in_the_middle_of_an_hour_reconciles_and_a_wrong_collector_is_named,
     rel_01_a_batch_that_is_sent_again_cut_differently_counts_once,
-    any_order_batching_and_repetition_of_reports_leaves_the_same_books,
     a_job_of_a_list_and_of_a_report_is_charged_once_whichever_came_first,
     a_head_that_nobody_replaced_counts_until_its_final_segment_comes,
     what_cannot_count_now_is_kept_aside,

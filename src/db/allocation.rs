@@ -259,12 +259,12 @@ fn reported_jobs(
     cluster: ClusterId,
     attempts: &[&AttemptName],
 ) -> Result<BTreeMap<AttemptName, JobId>, DbError> {
-    use crate::schema::{node, node_watch};
-    let watched: Option<i32> = on_db!(db, c => node::table
-        .inner_join(node_watch::table.on(node_watch::node_id.eq(node::id)))
-        .filter(node::cluster_id.eq(cluster)).select(node::id).first(c).optional())?;
+    use crate::schema::collector_token;
+    // No collector reports without a token, and tokens are never removed.
+    let token: Option<String> = on_db!(db, c => collector_token::table
+        .filter(collector_token::cluster_id.eq(cluster)).select(collector_token::id).first(c).optional())?;
     let mut reported = BTreeMap::new();
-    if watched.is_none() {
+    if token.is_none() {
         return Ok(reported);
     }
     for attempts in attempts.chunks(8_192) {

@@ -341,6 +341,14 @@ impl Memberships {
     }
 }
 
+/// How many times nodes came into pools: more whenever [`memberships`] differ.
+///
+/// # Errors
+/// What the database says.
+pub fn membership_count(db: &mut Db) -> Result<i64, DbError> {
+    Ok(on_db!(db, c => pool_membership::table.count().get_result(c))?)
+}
+
 /// Which pools nodes belong to.
 ///
 /// # Errors

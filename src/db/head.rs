@@ -93,11 +93,12 @@ pub fn replace(db: &mut Db, wanted: &[Head]) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Removes the head of a node.
+/// Removes a head, if it is still the node's.
 ///
 /// # Errors
 /// What the database says.
-pub fn remove(db: &mut Db, node: NodeId) -> Result<(), DbError> {
-    on_db!(db, c => diesel::delete(head::table.find(node.0)).execute(c))?;
+pub fn remove(db: &mut Db, found: &Head) -> Result<(), DbError> {
+    let this = head::epoch.eq(found.epoch).and(head::sequence.eq(found.sequence));
+    on_db!(db, c => FilterDsl::filter(diesel::delete(head::table.find(found.node.0)), this).execute(c))?;
     Ok(())
 }

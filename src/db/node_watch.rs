@@ -49,6 +49,22 @@ pub fn all(db: &mut Db) -> Result<Vec<NodeWatch>, DbError> {
     Ok(rows.into_iter().map(watch).collect())
 }
 
+/// The watched nodes of the cluster that a node is in.
+///
+/// # Errors
+/// What the database says.
+pub fn beside(db: &mut Db, of: NodeId) -> Result<Vec<NodeId>, DbError> {
+    use crate::schema::node;
+    let cluster: Option<i32> = on_db!(db, c => node::table.find(of.0).select(node::cluster_id).first(c).optional())?;
+    let rows: Vec<i32> = on_db!(db, c => node_watch::table
+        .inner_join(node::table.on(node::id.eq(node_watch::node_id)))
+        .filter(node::cluster_id.eq(cluster.unwrap_or(0)))
+        .select(node_watch::node_id)
+        .order(node_watch::node_id)
+        .load(c))?;
+    Ok(rows.into_iter().map(NodeId).collect())
+}
+
 /// Watches a node from an instant on, or from an earlier one than so far.
 ///
 /// # Errors
@@ -70,9 +86,10 @@ pub fn watch_from(db: &mut Db, node: NodeId, from: Instant) -> Result<(), DbErro
 ///
 /// # Errors
 /// What the database says.
-pub fn settle(db: &mut Db, node: NodeId, until: Instant) -> Result<(), DbError> {
-    on_db!(db, c => diesel::update(node_watch::table.find(node.0))
-        .filter(node_watch::settled_until_us.lt(until.micros()))
+pub fn settle(db: &mut Db, watch: &NodeWatch, until: Instant) -> Result<(), DbError> {
+    // Where an earlier instant became known meanwhile, the days from there on are still to be marked.
+    on_db!(db, c => diesel::update(node_watch::table.find(watch.node.0))
+        .filter(node_watch::settled_until_us.eq(watch.settled_until.micros()))
         .set(node_watch::settled_until_us.eq(until.micros()))
         .execute(c))?;
     Ok(())

@@ -157,15 +157,38 @@ pub fn of_hours(db: &mut Db, node: NodeId, hours: &[Hour]) -> Result<Vec<Segment
     rows.into_iter().map(Segment::try_from).collect()
 }
 
-/// Whether a collector told of a node in these hours.
+/// The jobs of which collectors told on these nodes in a billing day, in the order of their numbers.
 ///
 /// # Errors
 /// What the database says.
-pub fn has_reports(db: &mut Db, node: NodeId, hours: &[Hour]) -> Result<bool, DbError> {
-    let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
+pub fn reported_jobs(db: &mut Db, nodes: &[NodeId], day: Interval) -> Result<Vec<JobId>, DbError> {
+    let hours: Vec<i64> = day.hours().map(Hour::number).collect();
+    let within = segment::start_us.lt(day.end().micros()).and(segment::end_us.gt(day.start().micros()));
+    let mut jobs = std::collections::BTreeSet::new();
+    for nodes in nodes.chunks(8_192) {
+        let nodes: Vec<i32> = nodes.iter().map(|node| node.0).collect();
+        let rows: Vec<i64> = on_db!(db, c => segment::table
+            .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq_any(&nodes)))
+            .filter(segment::source.eq(Source::Agent.code()).and(segment::job_id.ne(0)).and(within))
+            .select(segment::job_id)
+            .distinct()
+            .load(c))?;
+        jobs.extend(rows.into_iter().map(JobId));
+    }
+    Ok(jobs.into_iter().collect())
+}
+
+/// Whether a collector told of a node in a billing day.
+///
+/// # Errors
+/// What the database says.
+pub fn has_reports(db: &mut Db, node: NodeId, day: Interval) -> Result<bool, DbError> {
+    let hours: Vec<i64> = day.hours().map(Hour::number).collect();
+    // A day that begins off the hour shares its first hour with the day before.
+    let within = segment::start_us.lt(day.end().micros()).and(segment::end_us.gt(day.start().micros()));
     let found: Option<i64> = on_db!(db, c => segment::table
         .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq(node.0)))
-        .filter(segment::source.eq(Source::Agent.code()))
+        .filter(segment::source.eq(Source::Agent.code()).and(within))
         .select(segment::number)
         .first(c)
         .optional())?;

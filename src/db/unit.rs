@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use diesel::prelude::*;
+use diesel::upsert::excluded;
 use gpuledger_domain::ids::{GpuId, NodeId, SkuId, UnitId};
 use gpuledger_domain::metering::KnownUnit;
 use gpuledger_domain::time::Instant;
@@ -44,12 +45,19 @@ pub fn note_life(db: &mut Db, node: NodeId, of: UnitId, death: Option<Instant>) 
     };
     if news {
         let death_us = death.map(Instant::micros);
-        on_db!(db, c => diesel::insert_into(unit_life::table)
-            .values((unit_life::node_id.eq(node.0), unit_life::unit_id.eq(of.0), unit_life::death_us.eq(death_us)))
-            .on_conflict((unit_life::node_id, unit_life::unit_id))
-            .do_update()
-            .set(unit_life::death_us.eq(death_us))
-            .execute(c))?;
+        // Another process may tell of another end at the same time.
+        let earlier = unit_life::death_us
+            .is_null()
+            .or(unit_life::death_us.gt(death_us))
+            .and(excluded(unit_life::death_us).is_not_null());
+        on_db!(db, c => {
+            let statement = diesel::insert_into(unit_life::table)
+                .values((unit_life::node_id.eq(node.0), unit_life::unit_id.eq(of.0), unit_life::death_us.eq(death_us)))
+                .on_conflict((unit_life::node_id, unit_life::unit_id))
+                .do_update()
+                .set(unit_life::death_us.eq(excluded(unit_life::death_us)));
+            diesel::query_dsl::methods::FilterDsl::filter(statement, earlier).execute(c)
+        })?;
     }
     Ok(news)
 }

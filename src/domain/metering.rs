@@ -16,5 +16,5 @@ pub use allocation::{Allocation, Placement};
 pub use capacity::{Capacity, Holding, HourCapacity, NodeKey, Outage, Stock, StockKey, capacity_of_hour};
 pub use observed::{Disagreement, Finding, Observed, UnitLife, observed};
 pub use segment::{Measured, Measurements, Segment, SegmentKey, Source, State};
-pub use unit_life::{KnownUnit, REMAINDER, lives};
+pub use unit_life::{KnownUnit, Life, REMAINDER, lives};
 pub use usage::{Usage, UsageKey, usage_by_slot};

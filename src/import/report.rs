@@ -44,8 +44,10 @@ pub struct NodeReport {
     pub segments: Vec<Record>,
     /// Open segments.
     pub head: Vec<Record>,
-    /// The report as it came.
+    /// The report as it came, but for texts that were cut.
     pub told: wire::Report,
+    /// When it came, where that is not when it is stored.
+    pub received_at: Option<Instant>,
 }
 
 /// A unit of a report.
@@ -108,6 +110,16 @@ pub struct RecordContent {
     pub measurements: Measurements,
 }
 
+/// Reads a report that was taken before, as it was stored.
+///
+/// # Errors
+/// Why it cannot be used; it could be once.
+pub fn read_stored(body: &str) -> Result<NodeReport, Refusal> {
+    let report: wire::Report = serde_json::from_str(body)
+        .map_err(|error| refusal(RefusalCode::BadReport, format!("what is stored is no report: {error}")))?;
+    checked(report)
+}
+
 /// Reads the body of a report, packed as the header `Content-Encoding` says.
 ///
 /// # Errors
@@ -156,7 +168,7 @@ fn unpacked(body: &[u8], encoding: &str) -> Result<Vec<u8>, Refusal> {
     Ok(unpacked)
 }
 
-fn checked(report: wire::Report) -> Result<NodeReport, Refusal> {
+fn checked(mut report: wire::Report) -> Result<NodeReport, Refusal> {
     if report.protocol != wire::PROTOCOL {
         let message = format!("the report speaks version {}; this service speaks {}", report.protocol, wire::PROTOCOL);
         return Err(refusal(RefusalCode::BadProtocol, message));
@@ -172,6 +184,7 @@ fn checked(report: wire::Report) -> Result<NodeReport, Refusal> {
             return Err(refusal(RefusalCode::TooMany, message));
         }
     }
+    mend(&mut report);
     let bad = |field: &str, reason: String| refusal(RefusalCode::BadValue, format!("{field}: {reason}"));
     let cluster = ClusterName::parse(&report.cluster).map_err(|reason| bad("cluster", reason))?;
     let node = name(&report.node).map_err(|reason| bad("node", reason))?.to_owned();
@@ -200,7 +213,34 @@ fn checked(report: wire::Report) -> Result<NodeReport, Refusal> {
         content: content(segment, &units, jobs.len(), wall),
     };
     let (segments, head) = (report.segments.iter().map(record).collect(), report.head.iter().map(record).collect());
-    Ok(NodeReport { cluster, node, epoch, sequence, wall, units, jobs, segments, head, told: report })
+    let received_at = None;
+    Ok(NodeReport { cluster, node, epoch, sequence, wall, units, jobs, segments, head, told: report, received_at })
+}
+
+/// Cuts what people choose, so that whatever is kept of the report is small.
+fn mend(report: &mut wire::Report) {
+    report.collector = fact(&report.collector, wire::TEXT_BYTES_MAX);
+    for unit in &mut report.units {
+        if unit.kind != wire::UnitKind::Slice {
+            (unit.uuid, unit.profile) = (String::new(), String::new());
+        }
+    }
+    for job in &mut report.jobs {
+        let facts = &mut job.facts;
+        for text in [
+            &mut facts.user,
+            &mut facts.account,
+            &mut facts.partition,
+            &mut facts.qos,
+            &mut facts.namespace,
+            &mut facts.name,
+        ] {
+            *text = fact(text, wire::TEXT_BYTES_MAX);
+        }
+        let labels = std::mem::take(&mut facts.labels).into_iter().filter(|(key, _)| !key.is_empty()).take(LABELS_MAX);
+        facts.labels =
+            labels.map(|(key, value)| (fact(&key, LABEL_KEY_BYTES_MAX), fact(&value, wire::TEXT_BYTES_MAX))).collect();
+    }
 }
 
 /// A name of something: not empty, no control characters, not too long.
@@ -266,22 +306,10 @@ fn checked_unit(unit: &wire::Unit) -> Result<ReportedUnit, String> {
 fn checked_job(job: &wire::Job, cluster: &ClusterName) -> Result<ReportedJob, String> {
     let source_id = name(&job.source_id).map_err(|reason| format!("source_id: {reason}"))?.to_owned();
     let start = instant(job.start_us).ok_or("start_us: no such instant")?;
-    let facts = &job.facts;
-    let labels = facts.labels.iter().filter(|(key, _)| !key.is_empty()).take(LABELS_MAX);
-    let facts = JobFacts {
-        cluster: cluster.to_string(),
-        pool: String::new(),
-        user: fact(&facts.user, wire::TEXT_BYTES_MAX),
-        account: fact(&facts.account, wire::TEXT_BYTES_MAX),
-        partition: fact(&facts.partition, wire::TEXT_BYTES_MAX),
-        qos: fact(&facts.qos, wire::TEXT_BYTES_MAX),
-        namespace: fact(&facts.namespace, wire::TEXT_BYTES_MAX),
-        name: fact(&facts.name, wire::TEXT_BYTES_MAX),
-        gpus: facts.gpus.and_then(|gpus| i32::try_from(gpus).ok()).unwrap_or(0),
-        labels: labels
-            .map(|(key, value)| (fact(key, LABEL_KEY_BYTES_MAX), fact(value, wire::TEXT_BYTES_MAX)))
-            .collect(),
-    };
+    let wire::Facts { user, account, partition, qos, namespace, name, gpus, labels } = job.facts.clone();
+    let gpus = gpus.and_then(|gpus| i32::try_from(gpus).ok()).unwrap_or(0);
+    let (cluster, pool) = (cluster.to_string(), String::new());
+    let facts = JobFacts { cluster, pool, user, account, partition, qos, namespace, name, gpus, labels };
     Ok(ReportedJob { source_id, start, facts })
 }
 

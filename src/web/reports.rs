@@ -11,6 +11,7 @@ use gpuledger_wire::{Answer, PACKED_BYTES_MAX, Refusal, RefusalCode};
 use super::collectors::Collector;
 use super::ingest_queue::IngestQueue;
 use super::metrics::Metrics;
+use crate::clock;
 use crate::import::report::{NodeReport, read_report};
 
 /// Bodies above this are unpacked where that holds up no other request.
@@ -119,6 +120,7 @@ async fn stored(
         read_report(&body, &encoding)
     }?;
     may_send(collector, &report)?;
+    let report = NodeReport { received_at: Some(clock::now()), ..report };
     queue.store(report).await
 }
 

@@ -11,6 +11,8 @@ use actix_web::middleware::from_fn;
 use actix_web::web::{Data, ServiceConfig, block, get, post, resource, to};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 
+use gpuledger_db::Db;
+
 use super::answers::guarded;
 use super::collectors::Tokens;
 use super::ingest_queue::IngestQueue;
@@ -151,22 +153,37 @@ struct Roller {
 impl Roller {
     fn run(self) {
         while !self.ending.load(Ordering::Relaxed) {
-            if let Err(error) = self.once() {
-                tracing::error!(%error, "usage could not be summed; it is tried again");
+            // What fails in one step must not keep the others from being done.
+            for (what, step) in
+                [("heads", Roller::heads as Step), ("silent days", Roller::days), ("usage", Roller::usage)]
+            {
+                if let Err(error) = step(&self) {
+                    tracing::error!(%error, what, "what is done beside reports failed; it is tried again");
+                }
             }
             std::thread::park_timeout(Duration::from_secs(ROLL_UP_SECONDS));
         }
     }
 
-    fn once(&self) -> Result<(), AppError> {
-        let calendar = &self.config.calendar;
-        let mut db = migrate::open(&self.config.database, calendar)?;
+    fn db(&self) -> Result<Db, AppError> {
+        migrate::open(&self.config.database, &self.config.calendar)
+    }
+
+    fn heads(&self) -> Result<(), AppError> {
+        ingest::settle_old_heads(&mut self.db()?, &self.config.calendar, clock::now()).map(drop)
+    }
+
+    fn days(&self) -> Result<(), AppError> {
+        counted::settle_days(&mut self.db()?, &self.config.calendar, clock::now()).map(drop)
+    }
+
+    fn usage(&self) -> Result<(), AppError> {
         let now = clock::now();
-        let heads = ingest::settle_old_heads(&mut db, calendar, now)?;
-        let silent = counted::settle_days(&mut db, calendar, now)?;
-        let days = roll_up::roll_up_between(&mut db, calendar, None, || std::thread::sleep(PAUSE))?;
+        let pause = || std::thread::sleep(PAUSE);
+        let days = roll_up::roll_up_between(&mut self.db()?, &self.config.calendar, None, pause)?;
         self.metrics.rolled_up(days, now.micros());
-        tracing::debug!(heads, silent, days, "usage summed");
         Ok(())
     }
 }
+
+type Step = fn(&Roller) -> Result<(), AppError>;

@@ -14,9 +14,9 @@ use gpuledger_domain::units::{Fraction, Overflow};
 
 use super::books::Books;
 use super::capacity::capacity;
-use super::inventory;
 use super::price_period::{PricedPeriod, UnpricedUsage, price_period};
 use super::statements::{StatementView, drafts};
+use super::{counted, inventory};
 use crate::error::AppError;
 
 /// What closing came to.
@@ -75,6 +75,8 @@ pub fn close_accepting(
         if db.transaction(|db| closed_before(db, &period))? {
             return Ok(Closed::Before);
         }
+        // Silence of the month's last days counts, too.
+        counted::settle_days(db, calendar, clock())?;
         let books = Books::in_force(db, calendar)?;
         if let Some(missing) = books.never_applied() {
             return Err(AppError::Refused(format!(

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::node_watch::{self, NodeWatch};
 use gpuledger_db::usage::{self, Mark};
-use gpuledger_db::{Db, segment, unit};
+use gpuledger_db::{Db, allocation, segment, unit};
 use gpuledger_domain::calendar::BillingCalendar;
-use gpuledger_domain::ids::{JobId, NodeId};
-use gpuledger_domain::metering::{Finding, Observed, Segment, Source, UnitLife, lives, observed};
+use gpuledger_domain::ids::{JobId, NodeId, UnitId};
+use gpuledger_domain::metering::{Finding, Life, Observed, Segment, Source, UnitLife, lives, observed};
 use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use crate::error::AppError;
@@ -37,7 +37,8 @@ pub fn told_of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<(Vec<Segm
     }
 }
 
-/// Those of a scheduler's segments that count: on nodes of which no collector told in that day.
+/// Those of a scheduler's segments that count: on nodes of which no collector told in that day. Where the books name no
+/// node, it is the job of which no collector told.
 ///
 /// # Errors
 /// The database's.
@@ -45,11 +46,36 @@ pub fn of_books(db: &mut Db, told: Vec<Segment>, day: Interval) -> Result<Vec<Se
     let named: BTreeSet<NodeId> = told.iter().map(|segment| segment.on_node).filter(|node| node.0 != 0).collect();
     let mut reported = BTreeSet::new();
     for node in named {
-        if node_watch::find(db, node)?.is_some() && segment::has_reports(db, node, &day.hours().collect::<Vec<_>>())? {
+        if node_watch::find(db, node)?.is_some() && segment::has_reports(db, node, day)? {
             reported.insert(node);
         }
     }
-    Ok(told.into_iter().filter(|segment| !reported.contains(&segment.on_node)).collect())
+    let stand_ins = told.iter().filter(|segment| segment.on_node.0 == 0).map(|segment| segment.key.node);
+    let mut jobs = BTreeSet::new();
+    for stand_in in stand_ins.collect::<BTreeSet<NodeId>>() {
+        jobs.extend(reported_jobs(db, stand_in, day, &told)?);
+    }
+    let counts = |segment: &Segment| match segment.on_node.0 {
+        0 => !jobs.contains(&segment.job),
+        _ => !reported.contains(&segment.on_node),
+    };
+    Ok(told.into_iter().filter(counts).collect())
+}
+
+/// Those of the jobs told of a pool's stand-in of which a collector of the cluster told in that day, by the id that their
+/// source gives them.
+fn reported_jobs(db: &mut Db, stand_in: NodeId, day: Interval, told: &[Segment]) -> Result<Vec<JobId>, AppError> {
+    let watched = node_watch::beside(db, stand_in)?;
+    if watched.is_empty() {
+        return Ok(Vec::new());
+    }
+    let reported = segment::reported_jobs(db, &watched, day)?;
+    let names = allocation::names(db, &reported)?;
+    let reported: BTreeSet<&str> = names.values().map(|(_, name)| name.source_id.as_str()).collect();
+    let jobs: BTreeSet<JobId> = told.iter().filter(|s| s.key.node == stand_in).map(|segment| segment.job).collect();
+    let told = allocation::names(db, &jobs.into_iter().collect::<Vec<_>>())?;
+    let twice = told.into_iter().filter(|(_, (_, name))| reported.contains(name.source_id.as_str()));
+    Ok(twice.map(|(job, _)| job).collect())
 }
 
 /// The segments of a job that count in a billing day, of all nodes, in the order of their keys.
@@ -79,17 +105,21 @@ fn of_collector(
     day: Interval,
 ) -> Result<(Vec<Segment>, Vec<Finding>), AppError> {
     let mut by_hour: BTreeMap<Hour, Vec<Segment>> = BTreeMap::new();
-    for segment in told.iter().filter(|segment| segment.source == Source::Agent) {
-        by_hour.entry(segment.key.hour).or_default().push(segment.clone());
-    }
     let units = unit::of_node(db, watch.node)?;
+    let always = Interval::new(Instant::MIN, Instant::MAX);
+    let all = always.map_or_else(Vec::new, |always| lives(&units, always));
+    // Whoever told of a unit, it is the one that was told of first.
+    let first = all.iter().flat_map(|life| life.sights.iter().map(|sight| (*sight, life.unit.unit)));
+    let first: BTreeMap<UnitId, UnitId> = first.collect();
+    for segment in told.iter().filter(|segment| segment.source == Source::Agent) {
+        let unit = first.get(&segment.unit).copied().unwrap_or(segment.unit);
+        by_hour.entry(segment.key.hour).or_default().push(Segment { unit, ..segment.clone() });
+    }
     let (mut counted, mut findings) = (Vec::new(), Vec::new());
     for (hour, within) in whole_hours(day) {
         let existed = existed(watch, told, within);
-        let lives: Vec<UnitLife> = existed.map_or_else(Vec::new, |existed| {
-            let living = lives(&units, existed).into_iter();
-            living.map(|(known, interval)| UnitLife { unit: known.unit, sku: known.sku, interval }).collect()
-        });
+        let lives: Vec<UnitLife> =
+            existed.map_or_else(Vec::new, |existed| lives(&units, existed).iter().map(unit_life).collect());
         let of_hour = by_hour.remove(&hour).unwrap_or_default();
         if lives.is_empty() && of_hour.is_empty() {
             continue;
@@ -131,7 +161,7 @@ pub fn settle_days(db: &mut Db, calendar: &BillingCalendar, now: Instant) -> Res
         let marks: Vec<Mark> = days.iter().map(|day| Mark { day_start: day.start(), node: watch.node }).collect();
         db.transaction(|db| {
             usage::mark(db, &marks)?;
-            node_watch::settle(db, watch.node, until)
+            node_watch::settle(db, &watch, until)
         })?;
         marked += marks.len();
     }
@@ -148,6 +178,9 @@ pub fn lives_of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<Vec<Unit
     let told = segment::of_hours(db, node, &day.hours().collect::<Vec<_>>())?;
     let units = unit::of_node(db, node)?;
     let Some(existed) = existed(&watch, &told, day) else { return Ok(Vec::new()) };
-    let living = lives(&units, existed).into_iter();
-    Ok(living.map(|(known, interval)| UnitLife { unit: known.unit, sku: known.sku, interval }).collect())
+    Ok(lives(&units, existed).iter().map(unit_life).collect())
+}
+
+fn unit_life(life: &Life<'_>) -> UnitLife {
+    UnitLife { unit: life.unit.unit, sku: life.unit.sku, interval: life.interval }
 }

@@ -8,7 +8,7 @@ mod interned;
 mod pending;
 mod records;
 
-use gpuledger_db::Db;
+use gpuledger_db::{Db, node_watch};
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::time::{HOUR_US, Instant};
 use gpuledger_wire::{Outcome, RecordAnswer, RecordCode};
@@ -88,9 +88,10 @@ impl Ingest {
         now: Instant,
     ) -> Result<Taken, AppError> {
         let (cluster, node) = self.interned.node(db, report, (&self.calendar, &self.default_pool))?;
-        let off = report.wall.micros().abs_diff(now.micros());
+        let received_at = report.received_at.unwrap_or(now);
+        let off = report.wall.micros().abs_diff(received_at.micros());
         if off > CLOCK_OFF_MAX_US.unsigned_abs() {
-            let message = format!("the node's clock says {}, the service's {now}", report.wall);
+            let message = format!("the node's clock says {}, the service's {received_at}", report.wall);
             tracing::warn!(cluster = %report.cluster, node = %report.node, %message, "records are kept aside");
             let records = records::all_aside(pending, node, report, now, &message);
             let head = (!report.head.is_empty()).then(|| answer(None, RecordCode::ClockOff, &message));
@@ -99,24 +100,39 @@ impl Ingest {
         let numbers = self.interned.of_report(db, node, report)?;
         let context = Context { calendar: &self.calendar, cluster, node, report, numbers: &numbers, now };
         for day in records::days(&self.calendar, report.segments.iter()) {
-            if self.interned.reported_days.insert((node, day.start())) {
+            let new_jobs =
+                numbers.jobs.iter().filter(|(job, _)| self.interned.reported_jobs.insert((*job, day.start())));
+            let is_new = new_jobs.count() > 0;
+            if self.interned.reported_days.insert((node, day.start())) || is_new {
                 pending.mark_books(db, &context, day)?;
             }
+        }
+        if let Some(changed) = numbers.changed_from
+            && let Some(watch) = node_watch::find(db, node)?
+        {
+            pending.mark_from(&self.calendar, node, changed.max(watch.from), now);
         }
         let records = records::take(db, pending, &context, self.interned.are_new(&context))?;
         self.interned.note_newest(&context);
         let head = heads::take(db, pending, &context, self.interned.head(node))?;
-        self.interned.note_head(&context);
-        if let Some(from) = earliest(report) {
+        if pending.heads.get(&node).is_some_and(|head| (head.epoch, head.sequence) == (report.epoch, report.sequence)) {
+            self.interned.note_head(&context);
+        }
+        let taken = Taken { records, head };
+        if let Some(from) = earliest(report, &taken) {
             self.interned.watch(db, node, from)?;
         }
-        Ok(Taken { records, head })
+        Ok(taken)
     }
 }
 
-/// The earliest instant of which a report tells.
-fn earliest(report: &NodeReport) -> Option<Instant> {
-    let told = report.segments.iter().chain(&report.head).filter_map(|record| record.content.as_ref().ok());
+/// The earliest instant of which a report tells and that counts.
+fn earliest(report: &NodeReport, taken: &Taken) -> Option<Instant> {
+    let counts = |answer: &RecordAnswer| matches!(answer.outcome, Outcome::Accepted | Outcome::Known);
+    let finished = report.segments.iter().zip(&taken.records).filter(|(_, answer)| counts(answer));
+    let in_force = taken.head.as_ref().is_some_and(|answer| answer.outcome == Outcome::Accepted);
+    let open = report.head.iter().filter(|_| in_force);
+    let told = finished.map(|(record, _)| record).chain(open).filter_map(|record| record.content.as_ref().ok());
     told.map(|content| content.interval.start()).min()
 }
 

@@ -47,14 +47,15 @@ pub fn roll_up_between(
 /// The instants at which something that decides an amount changes, and the versions they are of.
 #[derive(Default)]
 struct Cuts {
-    versions: Option<[i32; 3]>,
+    /// Of the catalogues, and how many times nodes came into pools.
+    versions: Option<([i32; 3], i64)>,
     changes: Vec<Instant>,
 }
 
 impl Cuts {
     /// Those of the catalogues as they are in this transaction, which holds them.
     fn current(&mut self, db: &mut Db, calendar: &BillingCalendar) -> Result<&[Instant], AppError> {
-        let versions = catalogue::versions(db)?;
+        let versions = (catalogue::versions(db)?, dimensions::membership_count(db)?);
         if self.versions != Some(versions) {
             let memberships = dimensions::memberships(db)?;
             self.changes = Books::in_force(db, calendar)?.changes(&memberships);
@@ -69,8 +70,13 @@ fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, cuts: &mut C
     catalogue::hold(db, catalogue::Hold::ToUse)?;
     let period = calendar.period_of(mark.day_start);
     period::ensure(db, &period)?;
-    period::find_locked(db, period.month)?;
+    let state = period::find_locked(db, period.month)?;
     if !usage::take_mark(db, mark)? {
+        return Ok(false);
+    }
+    if state.is_some_and(|state| state.closing.is_some()) {
+        // What was charged stays what it is made from; what came since waits for a correction.
+        usage::clear_mark(db, mark)?;
         return Ok(false);
     }
     let day = calendar.day_of(mark.day_start);

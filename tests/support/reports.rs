@@ -63,7 +63,8 @@ pub fn segment(number: u32, job: Option<u32>, start: Instant, end: Instant) -> S
 }
 
 pub fn read(report: &Report) -> NodeReport {
-    read_report(&serde_json::to_vec(report).unwrap(), "").unwrap()
+    let body = zstd::encode_all(serde_json::to_vec(report).unwrap().as_slice(), 1).unwrap();
+    read_report(&body, "zstd").unwrap()
 }
 
 pub fn ingest(calendar: &BillingCalendar) -> Ingest {

@@ -36,16 +36,59 @@ impl KnownUnit {
     }
 }
 
-/// When each unit of a node existed within an interval, in the order given. A unit ends when that was told, and at the
-/// latest when another is made that excludes it. The order of `units` decides nothing.
+/// One unit, and when it existed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Life<'a> {
+    /// The unit, as it was told of first.
+    pub unit: &'a KnownUnit,
+    /// All tellings of it: its own number, and those of later sights of it.
+    pub sights: Vec<UnitId>,
+    /// When it existed.
+    pub interval: Interval,
+}
+
+/// When each unit of a node existed within an interval. A unit ends when that was told, and at the latest when another
+/// is made that excludes it. Whoever sees a unit for the first time tells of another birth: a later sight of the same
+/// place and SKU is the same unit, unless it ended before or was excluded in between. Of ends that several told, the
+/// last counts, and none if one of them still sees it. The order of `units` decides nothing.
 #[must_use]
-pub fn lives(units: &[KnownUnit], within: Interval) -> Vec<(&KnownUnit, Interval)> {
-    let life = |unit: &KnownUnit| {
-        let later = units.iter().filter(|other| other.order() > unit.order() && other.excludes(unit));
-        let ends = later.map(|other| other.birth).chain(unit.death);
-        Interval::new(unit.birth, ends.min().unwrap_or(within.end()))?.intersection(within)
+pub fn lives(units: &[KnownUnit], within: Interval) -> Vec<Life<'_>> {
+    let mut sorted: Vec<&KnownUnit> = units.iter().collect();
+    sorted.sort_by_key(|unit| unit.order());
+    let mut runs: Vec<(Vec<&KnownUnit>, Option<Instant>)> = Vec::new();
+    for unit in &sorted {
+        let same = |first: &KnownUnit| (first.gpu, &first.place, first.sku) == (unit.gpu, &unit.place, unit.sku);
+        let run = runs.iter_mut().rev().find(|(sights, _)| sights.first().is_some_and(|first| same(first)));
+        let goes_on = run.filter(|(sights, death)| {
+            let ended = death.is_some_and(|death| death < unit.birth);
+            let first = sights.first();
+            !ended
+                && !first.is_some_and(|first| {
+                    let between = |other: &&&KnownUnit| other.order() > first.order() && other.order() < unit.order();
+                    sorted.iter().filter(between).any(|other| other.excludes(first) && !same(other))
+                })
+        });
+        match goes_on {
+            Some((sights, death)) => {
+                sights.push(unit);
+                *death = death.zip(unit.death).map(|(one, other)| one.max(other));
+            }
+            None => runs.push((vec![unit], unit.death)),
+        }
+    }
+    let life = |(sights, death): &(Vec<&'_ KnownUnit>, Option<Instant>)| {
+        let unit = *sights.first()?;
+        let later = sorted.iter().filter(|other| other.order() > unit.order() && other.excludes(unit));
+        let later = later.filter(|other| !sights.iter().any(|sight| sight.unit == other.unit));
+        let ends = later.map(|other| other.birth).chain(*death);
+        let interval = Interval::new(unit.birth, ends.min().unwrap_or(within.end()))?.intersection(within)?;
+        Some(Life {
+            unit: units.iter().find(|known| known.unit == unit.unit)?,
+            sights: sights.iter().map(|sight| sight.unit).collect(),
+            interval,
+        })
     };
-    units.iter().filter_map(|unit| Some((unit, life(unit)?))).collect()
+    runs.iter().filter_map(life).collect()
 }
 
 #[cfg(test)]
@@ -68,7 +111,7 @@ mod tests {
         let within = Interval::new(Instant::from_micros(100), Instant::from_micros(1_000)).unwrap();
         lives(units, within)
             .into_iter()
-            .map(|(unit, life)| (unit.unit.0, life.start().micros(), life.end().micros()))
+            .map(|life| (life.unit.unit.0, life.interval.start().micros(), life.interval.end().micros()))
             .collect()
     }
 
@@ -90,8 +133,17 @@ mod tests {
     }
 
     #[test]
-    fn a_second_sight_of_a_whole_gpu_by_another_epoch_does_not_double_it() {
-        assert_eq!(told(&[unit(2, "", 400, None), unit(1, "", 50, None)]), [(2, 400, 1_000), (1, 100, 400)]);
-        assert_eq!(told(&[unit(1, "", 50, Some(60)), unit(2, "", 2_000, None)]), []);
+    fn a_second_sight_of_a_unit_is_the_same_unit() {
+        let sight = |id, birth, death| KnownUnit { sku: SkuId(1), ..unit(id, "", birth, death) };
+        assert_eq!(told(&[sight(2, 400, None), sight(1, 50, None)]), [(1, 100, 1_000)]);
+        // A second collector that saw it for a while, and whichever came first.
+        assert_eq!(told(&[sight(1, 50, None), sight(2, 400, Some(500))]), [(1, 100, 1_000)]);
+        assert_eq!(told(&[sight(1, 50, Some(450)), sight(2, 400, Some(500))]), [(1, 100, 500)]);
+        // It ended, and was made again.
+        assert_eq!(told(&[sight(1, 50, Some(300)), sight(2, 400, None)]), [(1, 100, 300), (2, 400, 1_000)]);
+        // It was cut into slices in between.
+        let cut = [sight(1, 50, None), unit(3, "MIG-a", 200, None), sight(2, 400, None)];
+        assert_eq!(told(&cut), [(1, 100, 200), (3, 200, 400), (2, 400, 1_000)]);
+        assert_eq!(told(&[sight(1, 50, Some(60)), sight(2, 2_000, None)]), []);
     }
 }

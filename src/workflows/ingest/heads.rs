@@ -11,9 +11,9 @@ use gpuledger_wire::{Outcome, RecordAnswer, RecordCode, Report};
 use super::interned::Interned;
 use super::pending::{Context, Pending};
 use super::records::days;
-use super::{answer, held};
+use super::{AGE_MAX_US, answer, held};
 use crate::error::AppError;
-use crate::import::report::{NodeReport, read_report};
+use crate::import::report::{NodeReport, read_stored};
 
 /// How long a head may stand before its collector counts as gone.
 const HEAD_AGE_MAX_US: i64 = 2 * HOUR_US;
@@ -48,6 +48,11 @@ pub(super) fn take(
     let wrong = report.head.iter().find_map(|record| record.content.as_ref().err());
     if let Some((code, message)) = wrong {
         return Ok(Some(answer(None, *code, message)));
+    }
+    let oldest = context.now.micros().saturating_sub(AGE_MAX_US);
+    let told = report.head.iter().filter_map(|record| record.content.as_ref().ok());
+    if told.map(|content| content.interval.start().micros()).any(|start| start < oldest) {
+        return Ok(Some(answer(None, RecordCode::TooOld, "it is older than segments are kept")));
     }
     let told = Report { segments: Vec::new(), ..report.told.clone() };
     let body = serde_json::to_string(&told).map_err(|error| AppError::Refused(format!("a head: {error}")))?;
@@ -96,10 +101,14 @@ fn settle(
     before: &Head,
     now: Instant,
 ) -> Result<(), AppError> {
-    let report: NodeReport = read_report(before.body.as_bytes(), "").map_err(|refusal| {
-        let message = format!("the head of node {} cannot be read: {}", before.node.0, refusal.message);
-        AppError::Database(gpuledger_db::DbError::Inconsistent(message))
-    })?;
+    let report: NodeReport = match read_stored(&before.body) {
+        Ok(report) => report,
+        Err(refusal) => {
+            // It must not keep the node's next reports, or other nodes' heads, from being taken.
+            tracing::error!(node = before.node.0, reason = %refusal.message, "a head cannot be read and is lost");
+            return Ok(());
+        }
+    };
     let cluster = dimensions::intern_cluster(db, &report.cluster)?;
     let numbers = Interned::default().of_report(db, before.node, &report)?;
     provisional(db, pending, &Context { calendar, cluster, node: before.node, report: &report, numbers: &numbers, now })
@@ -121,7 +130,7 @@ pub fn settle_old_heads(db: &mut Db, calendar: &BillingCalendar, now: Instant) -
             let mut pending = Pending::default();
             settle(db, &mut pending, calendar, &current, now)?;
             pending.write(db)?;
-            head::remove(db, current.node)?;
+            head::remove(db, &current)?;
             Ok(true)
         })?);
     }

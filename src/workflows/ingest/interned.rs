@@ -34,6 +34,8 @@ pub(super) struct Interned {
     facts: Numbers<JobFacts, FactSetId>,
     /// Billing days of nodes, by their start, of which a collector told.
     pub(super) reported_days: HashSet<(NodeId, Instant), RandomState>,
+    /// Jobs of which a collector told, by billing day.
+    pub(super) reported_jobs: HashSet<(JobId, Instant), RandomState>,
     /// The highest identity that was met of a node and epoch, as hour and number.
     newest: Numbers<(NodeId, i64), (i64, i64)>,
     /// Epoch and sequence of the heads that were written.
@@ -45,6 +47,8 @@ pub(super) struct Interned {
 pub(super) struct ReportNumbers {
     pub(super) units: Vec<(UnitId, SkuId)>,
     pub(super) jobs: Vec<(JobId, FactSetId)>,
+    /// From when on the node has other units than was known.
+    pub(super) changed_from: Option<Instant>,
 }
 
 impl Interned {
@@ -128,7 +132,9 @@ impl Interned {
         let cluster = self.cluster(db, &report.cluster)?;
         let mut numbers = ReportNumbers::default();
         for unit in &report.units {
-            numbers.units.push(self.unit(db, node, unit)?);
+            let (unit, sku, changed_from) = self.unit(db, node, unit)?;
+            numbers.units.push((unit, sku));
+            numbers.changed_from = numbers.changed_from.into_iter().chain(changed_from).min();
         }
         if self.jobs.len() > REMEMBERED_MAX {
             self.jobs.clear();
@@ -136,13 +142,26 @@ impl Interned {
         if self.facts.len() > REMEMBERED_MAX {
             self.facts.clear();
         }
+        if self.units.len() > REMEMBERED_MAX {
+            (self.units, self.gpus, self.skus) = (Numbers::default(), Numbers::default(), Numbers::default());
+        }
+        if self.reported_days.len() + self.reported_jobs.len() > REMEMBERED_MAX {
+            self.reported_days.clear();
+            self.reported_jobs.clear();
+        }
         for job in &report.jobs {
             numbers.jobs.push((self.job(db, cluster, job)?, self.fact_set(db, &job.facts)?));
         }
         Ok(numbers)
     }
 
-    fn unit(&mut self, db: &mut Db, node: NodeId, told: &ReportedUnit) -> Result<(UnitId, SkuId), AppError> {
+    /// The number of a unit, its SKU, and from when on it is news.
+    fn unit(
+        &mut self,
+        db: &mut Db,
+        node: NodeId,
+        told: &ReportedUnit,
+    ) -> Result<(UnitId, SkuId, Option<Instant>), AppError> {
         let sku = match self.skus.get(&told.sku) {
             Some(sku) => *sku,
             None => {
@@ -153,7 +172,7 @@ impl Interned {
         };
         let key = (node, told.clone());
         if let Some(unit) = self.units.get(&key) {
-            return Ok((*unit, sku));
+            return Ok((*unit, sku, None));
         }
         let gpu = match self.gpus.get(&told.gpu_uuid) {
             Some(gpu) => *gpu,
@@ -164,9 +183,10 @@ impl Interned {
             }
         };
         let unit = unit::intern_unit(db, gpu, &told.place, told.birth, sku)?;
-        unit::note_life(db, node, unit, told.death)?;
+        let is_news = unit::note_life(db, node, unit, told.death)?;
         self.units.insert(key, unit);
-        Ok((unit, sku))
+        // A new unit may end others, from its birth on.
+        Ok((unit, sku, is_news.then_some(told.birth)))
     }
 
     fn job(&mut self, db: &mut Db, cluster: ClusterId, job: &ReportedJob) -> Result<JobId, AppError> {

@@ -7,12 +7,13 @@ use gpuledger_db::dimensions::{self, ClusterId};
 use gpuledger_db::head::{self, Head};
 use gpuledger_db::reported_segment::{self, RecordAside, ReportedSegment};
 use gpuledger_db::usage::{self, Mark};
-use gpuledger_db::{Db, period, segment};
+use gpuledger_db::{Db, period};
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::ids::{FactSetId, JobId, NodeId};
 use gpuledger_domain::metering::{Segment, SegmentKey, Source};
 use gpuledger_domain::time::{Instant, Interval};
 
+use super::AGE_MAX_US;
 use super::interned::ReportNumbers;
 use super::records::key_of;
 use crate::error::AppError;
@@ -65,6 +66,11 @@ impl Context<'_> {
     }
 }
 
+/// The last instant before another.
+fn last_of(end: Instant) -> Instant {
+    end.plus_micros(-1).unwrap_or(end)
+}
+
 /// What is to be written.
 #[derive(Default)]
 pub(super) struct Pending {
@@ -72,29 +78,39 @@ pub(super) struct Pending {
     pub(super) heads: BTreeMap<NodeId, Head>,
     pub(super) aside: Vec<RecordAside>,
     marks: BTreeSet<Mark>,
+    /// The mark that was set last.
+    last: Option<Mark>,
     /// The months that were looked at, and whether they are closed. They do not change before the transaction ends.
     months: Vec<(Interval, bool)>,
 }
 
 impl Pending {
-    /// Stores a segment, in the place of one of its identity, and marks its day.
+    /// Stores a segment, in the place of one of its identity, and marks its day: both days of its hour, where one begins
+    /// within it, since what counts is worked out hour by hour.
     pub(super) fn store(&mut self, calendar: &BillingCalendar, reported: ReportedSegment) {
-        let (key, at) = (reported.segment.key, reported.segment.interval.start());
-        let marked =
-            self.marks.iter().any(|mark| mark.node == key.node && calendar.day_of(mark.day_start).contains(at));
-        if !marked {
-            self.marks.insert(Mark { day_start: calendar.day_of(at).start(), node: key.node });
+        let key = reported.segment.key;
+        for at in [key.hour.start(), last_of(key.hour.next().start())] {
+            let marked = |mark: &Mark| mark.node == key.node && calendar.day_of(mark.day_start).contains(at);
+            if !self.last.as_ref().is_some_and(marked) {
+                let mark = Mark { day_start: calendar.day_of(at).start(), node: key.node };
+                self.last = Some(mark);
+                self.marks.insert(mark);
+            }
         }
         self.segments.insert(key, reported);
     }
 
-    /// Before the first segments of a node in a day are stored: what schedulers' books say of the node will not count
-    /// for that day any more, so that the day of what stands for their pools is marked too.
+    /// Marks the days of a node from an instant on, because it has other units than it had.
+    pub(super) fn mark_from(&mut self, calendar: &BillingCalendar, node: NodeId, from: Instant, until: Instant) {
+        let days = Interval::new(from, until).map(|changed| calendar.days(changed)).unwrap_or_default();
+        self.marks.extend(days.iter().map(|day| Mark { day_start: day.start(), node }));
+    }
+
+    /// Before the first segments of a node, or of a job, in a day are stored: what schedulers' books say of them will not
+    /// count for that day any more, so that the day of what stands for their pools is marked too.
     pub(super) fn mark_books(&mut self, db: &mut Db, context: &Context<'_>, day: Interval) -> Result<(), AppError> {
-        if !segment::has_reports(db, context.node, &day.hours().collect::<Vec<_>>())? {
-            let stand_ins = dimensions::stand_ins(db, context.cluster)?.into_iter();
-            self.marks.extend(stand_ins.map(|node| Mark { day_start: day.start(), node }));
-        }
+        let stand_ins = dimensions::stand_ins(db, context.cluster)?.into_iter();
+        self.marks.extend(stand_ins.map(|node| Mark { day_start: day.start(), node }));
         Ok(())
     }
 
@@ -103,9 +119,12 @@ impl Pending {
         let records = context.report.segments.iter().chain(&context.report.head);
         for record in records {
             let Ok(content) = &record.content else { continue };
-            let start = content.interval.start();
-            if !self.months.iter().any(|(month, _)| month.contains(start)) {
-                let touched = context.calendar.period_of(start);
+            for at in [content.interval.start(), last_of(content.interval.end())] {
+                let age = context.now.micros().saturating_sub(at.micros());
+                if age > AGE_MAX_US || self.months.iter().any(|(month, _)| month.contains(at)) {
+                    continue;
+                }
+                let touched = context.calendar.period_of(at);
                 let states = period::hold_open(db, &[touched])?;
                 let closed = states.first().is_some_and(|state| state.closing.is_some());
                 self.months.push((touched.interval, closed));
