@@ -361,6 +361,12 @@ fn a_gpu_that_is_cut_in_the_middle_of_an_hour_reconciles_and_a_wrong_collector_i
         "{whats:?}"
     );
     assert!(found.findings.iter().all(|finding| finding.node == "n2" && finding.gpu == "GPU-n2"));
+    // A copy of the first node.
+    let copied = Report { node: "n3".into(), ..reported };
+    take(&mut db, &mut ingest, &copied, minute(60));
+    let copies = ask(&mut db).findings.into_iter().filter(|finding| finding.what == FindingKind::TwoNodes);
+    let copies: Vec<_> = copies.collect();
+    assert!(!copies.is_empty() && copies.iter().all(|finding| finding.node == "n3" && finding.gpu == "GPU-n1"));
     let broken: Vec<_> = found.days.iter().filter(|day| day.difference_us != 0).collect();
     assert_eq!((broken.len(), broken[0].node.as_str()), (1, "n2"));
     assert_eq!(broken[0].difference_us, i128::from(20 * 60 * SECOND_US));

@@ -239,6 +239,62 @@ fn killed_two_hundred_times_under_load_nothing_is_missing_and_nothing_double(boo
     assert_eq!(gpuledger_db::check::rows(&mut db, "segment").unwrap(), sent.iter().sum::<i64>() * 5);
 }
 
+/// Three services on one PostgreSQL, each report sent to all of them at once, one of them killed on the way.
+#[test]
+fn three_replicas_store_and_sum_each_segment_once() {
+    let books = Books::postgres().migrated("UTC");
+    let token = token(&books, &["--cluster", "c"]);
+    let mut replicas: Vec<Served> = (0..3).map(|_| serve(&books, "127.0.0.1:0")).collect();
+    let addresses: Vec<SocketAddr> = replicas.iter().map(|served| served.address).collect();
+    let from = Instant::from_micros(now().micros() - 20 * 24 * HOUR_US).hour().start();
+    let count = 40;
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3)
+            .map(|client| {
+                let (addresses, token) = (&addresses, &token);
+                scope.spawn(move || {
+                    for number in 0..count {
+                        // All clients tell of the same node at the same time, each by another replica.
+                        let body = bytes(&numbered("n1", number, from));
+                        for again in 0.. {
+                            let address = addresses[(client + again) % addresses.len()];
+                            match post(address, token, "", &body) {
+                                Some((200, answer)) => {
+                                    let records = answer["records"].as_array().unwrap();
+                                    assert!(
+                                        records.iter().all(|r| r["outcome"] == "accepted" || r["outcome"] == "known"),
+                                        "{answer}"
+                                    );
+                                    break;
+                                }
+                                Some((500 | 503, _)) | None => assert!(again < 1_000),
+                                Some((status, answer)) => panic!("{status} {answer}"),
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(400));
+        drop(replicas.remove(0));
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    });
+    // The two that are left sum what is marked; so does this.
+    let (mut db, calendar) = (books.db(), gpuledger_domain::calendar::BillingCalendar::new("UTC").unwrap());
+    gpuledger::workflows::roll_up::roll_up(&mut db, &calendar, None).unwrap();
+    let begun = std::time::Instant::now();
+    while !gpuledger_db::usage::marks(&mut db, None).unwrap().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let whole = Interval::new(Instant::from_micros(0), now()).unwrap();
+    let usages = gpuledger_db::usage::of_interval(&mut db, whole).unwrap();
+    let held: i64 = usages.iter().filter(|u| u.key.state == State::Held).map(|u| u.share_us).sum();
+    assert_eq!(held, count * 60 * SECOND_US);
+    assert_eq!(gpuledger_db::check::rows(&mut db, "segment").unwrap(), count * 5);
+    assert_eq!(gpuledger_db::check::orphans(&mut db).unwrap(), []);
+}
+
 /// The description for programs names every code that the types have, and nothing else.
 #[test]
 fn the_description_for_programs_says_what_the_types_say() {

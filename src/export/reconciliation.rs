@@ -73,6 +73,9 @@ fn sentence(what: FindingKind) -> &'static str {
         FindingKind::Told(Disagreement::OutsideLife) => {
             "told of time in which the unit did not exist, so that it does not count"
         }
+        FindingKind::TwoNodes => {
+            "another node tells of this GPU at the same time, and both are counted; was a node renamed or copied?"
+        }
         FindingKind::Layout => "the units told of this GPU are more or less than the GPU; mend the collector",
     }
 }
@@ -83,6 +86,7 @@ fn code(what: FindingKind) -> &'static str {
         FindingKind::Told(Disagreement::Shares) => "shares",
         FindingKind::Told(Disagreement::OutsideLife) => "outside-life",
         FindingKind::Layout => "layout",
+        FindingKind::TwoNodes => "two-nodes",
     }
 }
 

@@ -9,6 +9,7 @@ use actix_web::dev::Payload;
 use actix_web::http::header;
 use actix_web::web::{Data, block};
 use actix_web::{FromRequest, HttpRequest};
+use gpuledger_db::Db;
 use gpuledger_db::collector_token::{self, CollectorToken};
 use gpuledger_domain::time::{Instant, SECOND_US};
 use gpuledger_wire::RefusalCode;
@@ -32,10 +33,12 @@ pub(super) struct Collector {
     pub(super) token: Arc<CollectorToken>,
 }
 
-/// Tokens that were looked up lately.
-#[derive(Debug, Default)]
+/// Tokens that were looked up lately, and the one connection by which they are: whoever sends texts that only look like
+/// tokens keeps no more than that busy.
+#[derive(Default)]
 pub(super) struct Tokens {
     known: Mutex<HashMap<String, (Arc<CollectorToken>, Instant)>>,
+    db: Mutex<Option<Db>>,
 }
 
 impl Tokens {
@@ -55,17 +58,31 @@ impl Tokens {
     }
 }
 
-/// Looks a token up, and notes at most once a minute that it is in use.
-fn find(config: &Config, id: &str, secret_sha256: &[u8], now: Instant) -> Result<Option<CollectorToken>, AppError> {
-    let mut db = migrate::open(&config.database, &config.calendar)?;
-    let token = collector_token::find(&mut db, id)?;
-    if let Some(token) = token.as_ref().filter(|token| collector_tokens::is_good(token, secret_sha256)) {
-        let noted = token.last_used_at.map_or(i64::MIN, Instant::micros);
-        if now.micros().saturating_sub(noted) > USE_NOTED_US {
-            collector_token::note_use(&mut db, id, now)?;
+impl Tokens {
+    /// Looks a token up, and notes at most once a minute that it is in use.
+    fn find(
+        &self,
+        config: &Config,
+        id: &str,
+        secret_sha256: &[u8],
+        now: Instant,
+    ) -> Result<Option<CollectorToken>, AppError> {
+        let mut kept = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        // A connection that failed is not used again.
+        let mut db = match kept.take() {
+            Some(db) => db,
+            None => migrate::open(&config.database, &config.calendar)?,
+        };
+        let token = collector_token::find(&mut db, id)?;
+        if let Some(token) = token.as_ref().filter(|token| collector_tokens::is_good(token, secret_sha256)) {
+            let noted = token.last_used_at.map_or(i64::MIN, Instant::micros);
+            if now.micros().saturating_sub(noted) > USE_NOTED_US {
+                collector_token::note_use(&mut db, id, now)?;
+            }
         }
+        *kept = Some(db);
+        Ok(token)
     }
-    Ok(token)
 }
 
 impl FromRequest for Collector {
@@ -89,8 +106,8 @@ impl FromRequest for Collector {
             let token = match tokens.known(&id, now) {
                 Some(token) => token,
                 None => {
-                    let looked_for = (id.clone(), sha256.clone());
-                    let found = block(move || find(&config, &looked_for.0, &looked_for.1, now)).await;
+                    let (looked_for, kept) = ((id.clone(), sha256.clone()), tokens.clone());
+                    let found = block(move || kept.find(&config, &looked_for.0, &looked_for.1, now)).await;
                     let found = found.map_err(|_| Refused::failed())?.map_err(|error| {
                         tracing::error!(%error, "a token could not be looked up");
                         Refused::failed()

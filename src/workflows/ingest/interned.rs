@@ -149,8 +149,14 @@ impl Interned {
             self.reported_days.clear();
             self.reported_jobs.clear();
         }
-        for job in &report.jobs {
-            numbers.jobs.push((self.job(db, cluster, job)?, self.fact_set(db, &job.facts)?));
+        // Those that no record names are not numbered.
+        let records = report.segments.iter().chain(&report.head);
+        let used: HashSet<usize> = records.filter_map(|record| record.content.as_ref().ok()?.job).collect();
+        for (place, job) in report.jobs.iter().enumerate() {
+            numbers.jobs.push(match used.contains(&place) {
+                true => (self.job(db, cluster, job)?, self.fact_set(db, &job.facts)?),
+                false => (JobId(0), FactSetId(0)),
+            });
         }
         Ok(numbers)
     }

@@ -86,7 +86,7 @@ pub(super) fn days<'a>(calendar: &BillingCalendar, records: impl Iterator<Item =
 /// What is held of the report's identities.
 fn known(db: &mut Db, context: &Context<'_>) -> Result<BTreeMap<SegmentKey, ReportedSegment>, AppError> {
     let mut numbers: BTreeMap<Hour, (i64, i64)> = BTreeMap::new();
-    for record in &context.report.segments {
+    for record in context.report.segments.iter().filter(|record| record.content.is_ok()) {
         let key = context.key(record);
         let range = numbers.entry(key.hour).or_insert((key.number, key.number));
         *range = (range.0.min(key.number), range.1.max(key.number));
