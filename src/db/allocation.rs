@@ -294,9 +294,13 @@ pub fn intern_job(db: &mut Db, cluster: ClusterId, source_id: &str, start: Insta
     }
     let id = db.take_ids("job", 1)?;
     let values = (job::cluster_id.eq(cluster), job::source_id.eq(source_id), job::start_us.eq(start.micros()));
-    on_db!(db, c => diesel::insert_into(job::table).values((job::id.eq(id), values)).on_conflict_do_nothing().execute(c))?;
-    // Another process may have been first; then its row is the one.
-    Ok(JobId(on_db!(db, c => job::table.filter(key).select(job::id).first(c))?))
+    let inserted = on_db!(db, c => diesel::insert_into(job::table)
+        .values((job::id.eq(id), values)).on_conflict_do_nothing().execute(c))?;
+    match inserted {
+        1 => Ok(JobId(id)),
+        // Another process was first; its row is the one.
+        _ => Ok(JobId(on_db!(db, c => job::table.filter(key).select(job::id).first(c))?)),
+    }
 }
 
 /// Stores tellings.

@@ -39,9 +39,12 @@ macro_rules! intern {
             None => {
                 let id = i32::try_from($db.take_ids(stringify!($table), 1)?)
                     .map_err(|_| DbError::Inconsistent(concat!("too many rows in ", stringify!($table)).into()))?;
-                // Another process may have been first; then its row is the one.
-                on_db!($db, c => diesel::insert_into($table::table).values(($table::id.eq(id), $values)).on_conflict_do_nothing().execute(c))?;
-                Ok(on_db!($db, c => $table::table.filter($filter).select($table::id).first(c))?)
+                let inserted = on_db!($db, c => diesel::insert_into($table::table).values(($table::id.eq(id), $values)).on_conflict_do_nothing().execute(c))?;
+                match inserted {
+                    1 => Ok(id),
+                    // Another process was first; its row is the one.
+                    _ => Ok(on_db!($db, c => $table::table.filter($filter).select($table::id).first(c))?),
+                }
             }
         }
     }};
