@@ -279,6 +279,13 @@ fn what_cannot_count_now_is_kept_aside(books: Books) {
     take(&mut db, &mut ingest, &april, minute);
     told(&mut db, &calendar, "2025-04", at("2025-04-03T00:00:00Z"));
     assert_eq!(state(&mut db), before);
+    // Nor does it where the node was watched all the time, so that the days of March are marked.
+    let watched = gpuledger_db::node_watch::all(&mut db).unwrap();
+    gpuledger_db::node_watch::watch_from(&mut db, watched[0].node, start).unwrap();
+    assert!(counted::settle_days(&mut db, &calendar, at("2025-04-03T00:00:00Z")).unwrap() > 30);
+    roll_up::roll_up(&mut db, &calendar, None).unwrap();
+    assert!(usage::marks(&mut db, None).unwrap().is_empty());
+    assert_eq!(state(&mut db), before);
     // It is one record, and the first reason is the one that is kept.
     assert_eq!(reasons, [reported_segment::AsideReason::ClockOff]);
 }

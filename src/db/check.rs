@@ -136,7 +136,15 @@ pub fn owns_frozen_tables(db: &mut Db) -> Result<bool, DbError> {
 }
 
 /// The bulk tables have no foreign keys; each of these counts rows whose other side is missing.
-const ORPHANS: [(&str, &str); 11] = [
+const ORPHANS: [(&str, &str); 13] = [
+    (
+        "segments without their unit",
+        "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = x.unit_id)",
+    ),
+    (
+        "lives of units that are not there",
+        "SELECT count(*) AS count FROM unit_life AS x WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = x.unit_id)",
+    ),
     (
         "segments without their job",
         "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM job WHERE id = x.job_id)",
