@@ -9,6 +9,7 @@ mod doctor;
 mod import;
 mod import_events;
 mod job;
+mod late;
 mod migrate;
 mod reconcile;
 mod retire_node;
@@ -65,6 +66,8 @@ enum Command {
     Capacity(capacity::Arguments),
     /// Whether held, idle, stranded, unobserved and out of service sum to what existed, by pool, node and day
     Reconcile(reconcile::Arguments),
+    /// What came of months after they were closed and where it is charged; and records that cannot count as they are
+    Late(late::Arguments),
     /// Close a month: freeze its charges and issue its statements
     Close(close::Arguments),
     /// Statements: list, show, render
@@ -146,6 +149,7 @@ fn run(arguments: Arguments) -> Result<Outcome, AppError> {
         Command::Inventory(command) => catalogue::run(&context, CatalogueKind::Inventory, &command),
         Command::Capacity(arguments) => capacity::run(&context, &arguments),
         Command::Reconcile(arguments) => reconcile::run(&context, &arguments),
+        Command::Late(arguments) => late::run(&context, &arguments),
         Command::Close(arguments) => close::run(&context, &arguments),
         Command::Statement(command) => statement::run(&context, &command),
         Command::Usage(arguments) => usage::run(&context, &arguments),

@@ -7,6 +7,7 @@ pub mod diff_json;
 pub mod diff_text;
 pub mod html;
 pub mod json;
+pub mod late;
 pub mod reconciliation;
 pub mod screen;
 pub mod table;

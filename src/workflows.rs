@@ -19,6 +19,7 @@ pub mod ingest;
 pub mod inventory;
 mod job_facts;
 pub mod job_history;
+pub mod late_facts;
 pub mod migrate;
 pub mod pools;
 pub mod price_period;

@@ -13,6 +13,7 @@ mod support;
 
 mod capacity;
 mod catalogue_files;
+mod corrections;
 mod crash;
 mod diff;
 mod frozen;

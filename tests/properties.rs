@@ -58,7 +58,7 @@ fn oracle(jobs: &[Job], account: usize, (from, until): (i64, i64), change: i64) 
 
 /// Charges sum to what the statement charged, segments to what their charge holds.
 fn assert_evidence_adds_up(db: &mut gpuledger_db::Db, calendar: &BillingCalendar, view: &statements::StatementView) {
-    let charges = evidence::charges(db, calendar, view).unwrap();
+    let charges = evidence::charges(db, view).unwrap();
     assert_eq!(charges.iter().map(|charge| charge.charge.amount.0).sum::<i64>(), view.head.sums.charged_micros);
     for charge in charges {
         let segments = evidence::segments(db, calendar, view, charge.number).unwrap();

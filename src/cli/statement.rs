@@ -137,7 +137,7 @@ fn show_of_team(context: &Context, db: &mut Db, period: &str, team: &str, csv: b
 fn charges(context: &Context, arguments: &ChargesArguments) -> Result<Outcome, AppError> {
     let mut db = context.db()?;
     let view = statements::by_number(&mut db, &arguments.number)?;
-    print(&export::csv::charges(&evidence::charges(&mut db, &context.config.calendar, &view)?)?)?;
+    print(&export::csv::charges(&evidence::charges(&mut db, &view)?)?)?;
     Ok(Outcome::Done)
 }
 

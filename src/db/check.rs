@@ -136,7 +136,7 @@ pub fn owns_frozen_tables(db: &mut Db) -> Result<bool, DbError> {
 }
 
 /// The bulk tables have no foreign keys; each of these counts rows whose other side is missing.
-const ORPHANS: [(&str, &str); 13] = [
+const ORPHANS: [(&str, &str); 15] = [
     (
         "segments without their unit",
         "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = x.unit_id)",
@@ -160,6 +160,15 @@ const ORPHANS: [(&str, &str); 13] = [
     (
         "usage without its facts",
         "SELECT count(*) AS count FROM usage AS x WHERE NOT EXISTS (SELECT 1 FROM fact_set WHERE id = x.fact_set_id)",
+    ),
+    (
+        "late usage without its facts",
+        "SELECT count(*) AS count FROM late_usage AS x WHERE NOT EXISTS (SELECT 1 FROM fact_set WHERE id = x.fact_set_id)",
+    ),
+    (
+        "late usage that was charged by no sealed closing",
+        "SELECT count(*) AS count FROM late_usage AS x WHERE x.closing_id <> 0
+         AND NOT EXISTS (SELECT 1 FROM closing WHERE id = x.closing_id AND sealed_at_us IS NOT NULL)",
     ),
     (
         "allocations without their job",

@@ -1,10 +1,11 @@
 //! Closings: charges are staged where nobody sees them, then sealed with their statements in one short transaction.
 
 use diesel::prelude::*;
-use gpuledger_domain::calendar::Period;
+use gpuledger_domain::calendar::{Month, Period};
 use gpuledger_domain::ids::{ExperimentId, FactSetId, JobId, PoolId, SkuId, TeamId};
+use gpuledger_domain::metering::EntryKind;
 use gpuledger_domain::money::{MicroCredits, Rate};
-use gpuledger_domain::pricing::{Charge, Payer};
+use gpuledger_domain::pricing::{Charge, Corrected, Payer};
 use gpuledger_domain::time::{Instant, Interval};
 use gpuledger_domain::units::Fraction;
 
@@ -72,6 +73,7 @@ struct Row {
     corrects_number: i64,
     reason: String,
     end_cause: Option<i16>,
+    corrected_month: Option<String>,
 }
 
 fn row(closing_id: i64, number: i64, charge: &Charge) -> Row {
@@ -99,17 +101,36 @@ fn row(closing_id: i64, number: i64, charge: &Charge) -> Row {
         weight_part: charge.weight.part(),
         weight_whole: charge.weight.whole(),
         amount_micros: charge.amount.0,
-        corrects_closing_id: 0,
-        corrects_number: 0,
-        reason: String::new(),
+        corrects_closing_id: charge.corrects.map_or(0, |corrects| corrects.closing),
+        corrects_number: charge.corrects.map_or(0, |corrects| corrects.charge),
+        reason: charge.corrects.map_or("", |corrects| entry_word(corrects.entry)).to_owned(),
         end_cause: charge.end_cause.map(Code::code),
+        corrected_month: charge.corrects.map(|corrects| corrects.month.to_string()),
     }
+}
+
+const ENTRIES: [(&str, EntryKind); 3] =
+    [("addition", EntryKind::Addition), ("reversal", EntryKind::Reversal), ("re-entry", EntryKind::Reentry)];
+
+/// The word for how a charge corrects, as it is stored and printed.
+#[must_use]
+pub fn entry_word(entry: EntryKind) -> &'static str {
+    ENTRIES.iter().find(|(_, other)| *other == entry).map_or("", |(word, _)| word)
+}
+
+fn corrected(row: &Row) -> Result<Option<Corrected>, DbError> {
+    let Some(month) = &row.corrected_month else { return Ok(None) };
+    let month = Month::parse(month).map_err(DbError::Inconsistent)?;
+    let entry = ENTRIES.iter().find(|(word, _)| *word == row.reason).map(|(_, entry)| *entry);
+    let entry = entry.ok_or_else(|| DbError::Inconsistent(format!("“{}” is no way to correct", row.reason)))?;
+    Ok(Some(Corrected { month, entry, closing: row.corrects_closing_id, charge: row.corrects_number }))
 }
 
 impl TryFrom<Row> for Charge {
     type Error = DbError;
 
     fn try_from(row: Row) -> Result<Charge, DbError> {
+        let corrects = corrected(&row)?;
         let slot = Interval::new(Instant::from_micros(row.slot_start_us), Instant::from_micros(row.slot_end_us))
             .ok_or_else(|| DbError::Inconsistent(format!("charge {} ends before it begins", row.number)))?;
         Ok(Charge {
@@ -135,15 +156,16 @@ impl TryFrom<Row> for Charge {
             weight: ratio(row.weight_part, row.weight_whole)?,
             amount: MicroCredits(row.amount_micros),
             end_cause: row.end_cause.map(Code::from_code).transpose()?,
+            corrects,
         })
     }
 }
 
-/// The charges that a closing made for these jobs, in their order.
+/// The charges that a closing made for these jobs, with their numbers, in their order.
 ///
 /// # Errors
 /// What the database says.
-pub fn charges_of_jobs(db: &mut Db, closing_id: i64, jobs: &[JobId]) -> Result<Vec<Charge>, DbError> {
+pub fn charges_of_jobs(db: &mut Db, closing_id: i64, jobs: &[JobId]) -> Result<Vec<(i64, Charge)>, DbError> {
     let mut charges: Vec<(i64, Charge)> = Vec::new();
     for jobs in jobs.chunks(8_192) {
         let ids: Vec<i64> = jobs.iter().map(|job| job.0).collect();
@@ -156,7 +178,7 @@ pub fn charges_of_jobs(db: &mut Db, closing_id: i64, jobs: &[JobId]) -> Result<V
         }
     }
     charges.sort_by_key(|(number, _)| *number);
-    Ok(charges.into_iter().map(|(_, charge)| charge).collect())
+    Ok(charges)
 }
 
 /// Removes what closings of a period left unsealed. Call it in a transaction that holds the period.

@@ -17,6 +17,7 @@ pub mod dimensions;
 mod error;
 pub mod head;
 pub mod import_log;
+pub mod late_usage;
 pub mod migrations;
 pub mod node_event;
 pub mod node_watch;

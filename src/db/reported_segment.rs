@@ -50,10 +50,11 @@ struct Row {
     energy_measured_us: Option<i64>,
     peak_memory_bytes: Option<i64>,
     provisional: Option<i16>,
+    late_at_us: Option<i64>,
 }
 
-impl From<&ReportedSegment> for Row {
-    fn from(reported: &ReportedSegment) -> Row {
+impl Row {
+    fn new(reported: &ReportedSegment, late_at: Option<Instant>) -> Row {
         let ReportedSegment { segment, measurements, provisional } = reported;
         Row {
             hour: segment.key.hour.number(),
@@ -80,6 +81,7 @@ impl From<&ReportedSegment> for Row {
             energy_measured_us: measurements.energy_mj.map(|energy| energy.measured_us),
             peak_memory_bytes: measurements.peak_memory_bytes,
             provisional: provisional.then_some(1),
+            late_at_us: late_at.map(Instant::micros),
         }
     }
 }
@@ -142,15 +144,17 @@ pub fn held(
     rows.into_iter().map(|row| Ok((row.number, ReportedSegment::try_from(row)?))).collect()
 }
 
-/// Stores new segments, whose keys are held by none. Fastest when sorted by key.
+/// Stores new segments, whose keys are held by none; `late` says when those came of which a month was closed. Fastest when
+/// sorted by key.
 ///
 /// # Errors
 /// What the database says; a key that is held is an error, and nothing is stored.
-pub fn insert(db: &mut Db, segments: &[ReportedSegment]) -> Result<(), DbError> {
+pub fn insert(db: &mut Db, segments: &[ReportedSegment], late: &BTreeMap<SegmentKey, Instant>) -> Result<(), DbError> {
     if let Db::Pg(connection) = db {
         crate::segment::make_months(connection, segments.iter().map(|reported| reported.segment.key.hour))?;
     }
-    let rows: Vec<Row> = segments.iter().map(Row::from).collect();
+    let rows: Vec<Row> =
+        segments.iter().map(|reported| Row::new(reported, late.get(&reported.segment.key).copied())).collect();
     insert_all!(db, segment::table, rows.as_slice())
 }
 
@@ -166,6 +170,28 @@ pub fn remove_provisional(db: &mut Db, key: SegmentKey) -> Result<(), DbError> {
     Ok(())
 }
 
+/// Keeps a provisional segment, if there is one, as what counted until an instant: under a negative number, so that the
+/// finished one can have its key.
+///
+/// # Errors
+/// What the database says.
+pub fn supersede_provisional(db: &mut Db, key: SegmentKey, at: Instant) -> Result<(), DbError> {
+    /// Numbers are below this.
+    const NUMBERS: i64 = 1 << 32;
+    let of_hour =
+        segment::hour.eq(key.hour.number()).and(segment::node_id.eq(key.node.0)).and(segment::epoch.eq(key.epoch));
+    let kept: Vec<i64> = on_db!(db, c => segment::table
+        .filter(of_hour.and(segment::number.lt(0)))
+        .select(segment::number)
+        .load(c))?;
+    let free = (0..).map(|turn| -1 - key.number - turn * NUMBERS).find(|number| !kept.contains(number));
+    on_db!(db, c => diesel::update(segment::table.filter(of_hour)
+        .filter(segment::number.eq(key.number).and(segment::provisional.eq(1))))
+        .set((segment::number.eq(free.unwrap_or(i64::MIN)), segment::superseded_at_us.eq(at.micros())))
+        .execute(c))?;
+    Ok(())
+}
+
 /// Why a record does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AsideReason {
@@ -173,14 +199,11 @@ pub enum AsideReason {
     OtherContent,
     /// The node's clock was off.
     ClockOff,
-    /// Its month is closed.
-    MonthClosed,
 }
 
 impl Code for AsideReason {
     const NAME: &'static str = "reason for keeping a record aside";
-    const CODES: &'static [(i16, AsideReason)] =
-        &[(1, AsideReason::OtherContent), (2, AsideReason::ClockOff), (3, AsideReason::MonthClosed)];
+    const CODES: &'static [(i16, AsideReason)] = &[(1, AsideReason::OtherContent), (2, AsideReason::ClockOff)];
 }
 
 /// A record that is kept aside.

@@ -204,6 +204,8 @@ diesel::table! {
         energy_measured_us -> Nullable<BigInt>,
         peak_memory_bytes -> Nullable<BigInt>,
         provisional -> Nullable<SmallInt>,
+        late_at_us -> Nullable<BigInt>,
+        superseded_at_us -> Nullable<BigInt>,
     }
 }
 
@@ -223,6 +225,26 @@ diesel::table! {
         fact_set_id -> Integer,
         sku_id -> Integer,
         state -> SmallInt,
+        slot_end_us -> BigInt,
+        share_us -> BigInt,
+        active_us -> BigInt,
+        active_measured_us -> BigInt,
+        estimated_us -> BigInt,
+        suspended_us -> BigInt,
+        segments -> Integer,
+    }
+}
+
+diesel::table! {
+    late_usage (closing_id, slot_start_us, node_id, job_id, fact_set_id, sku_id, state, entry) {
+        closing_id -> BigInt,
+        slot_start_us -> BigInt,
+        node_id -> Integer,
+        job_id -> BigInt,
+        fact_set_id -> Integer,
+        sku_id -> Integer,
+        state -> SmallInt,
+        entry -> SmallInt,
         slot_end_us -> BigInt,
         share_us -> BigInt,
         active_us -> BigInt,
@@ -314,6 +336,7 @@ diesel::table! {
         corrects_number -> BigInt,
         reason -> Text,
         end_cause -> Nullable<SmallInt>,
+        corrected_month -> Nullable<Text>,
     }
 }
 
@@ -374,6 +397,8 @@ diesel::table! {
         amount_hundredths -> BigInt,
         currency_hundredths -> BigInt,
         end_cause -> Nullable<SmallInt>,
+        corrected_month -> Nullable<Text>,
+        credit_rate -> Nullable<Text>,
     }
 }
 
@@ -509,6 +534,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     segment,
     roll_up_mark,
     usage,
+    late_usage,
     period,
     open_cost,
     closing,

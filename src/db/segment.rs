@@ -144,14 +144,25 @@ pub(crate) fn make_months(connection: &mut PgConnection, hours: impl Iterator<It
     Ok(())
 }
 
-/// The segments of a node in these hours. Read by equality on each hour, so that the key finds them.
+/// What was known at an instant: not what came later for a month that was closed, but what that took the place of.
+/// With [`Instant::MAX`] what is known now, with [`Instant::MIN`] what months were closed with.
+macro_rules! known_by {
+    ($instant:expr) => {{
+        let instant = $instant.micros();
+        let late = segment::late_at_us.is_null().or(segment::late_at_us.le(instant));
+        late.and(segment::superseded_at_us.is_null().or(segment::superseded_at_us.gt(instant)))
+    }};
+}
+
+/// The segments of a node in these hours, as far as they were known by an instant ([`Instant::MAX`]: all; [`Instant::MIN`]:
+/// those that closed months were closed with). Read by equality on each hour, so that the key finds them.
 ///
 /// # Errors
 /// What the database says.
-pub fn of_hours(db: &mut Db, node: NodeId, hours: &[Hour]) -> Result<Vec<Segment>, DbError> {
+pub fn of_hours(db: &mut Db, node: NodeId, hours: &[Hour], known_by: Instant) -> Result<Vec<Segment>, DbError> {
     let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
     let rows: Vec<Row> = on_db!(db, c => segment::table
-        .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq(node.0)))
+        .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq(node.0)).and(known_by!(known_by)))
         .select(Row::as_select())
         .load(c))?;
     rows.into_iter().map(Segment::try_from).collect()
@@ -161,7 +172,7 @@ pub fn of_hours(db: &mut Db, node: NodeId, hours: &[Hour]) -> Result<Vec<Segment
 ///
 /// # Errors
 /// What the database says.
-pub fn reported_jobs(db: &mut Db, nodes: &[NodeId], day: Interval) -> Result<Vec<JobId>, DbError> {
+pub fn reported_jobs(db: &mut Db, nodes: &[NodeId], day: Interval, known_by: Instant) -> Result<Vec<JobId>, DbError> {
     let hours: Vec<i64> = day.hours().map(Hour::number).collect();
     let within = segment::start_us.lt(day.end().micros()).and(segment::end_us.gt(day.start().micros()));
     let mut jobs = std::collections::BTreeSet::new();
@@ -170,6 +181,7 @@ pub fn reported_jobs(db: &mut Db, nodes: &[NodeId], day: Interval) -> Result<Vec
         let rows: Vec<i64> = on_db!(db, c => segment::table
             .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq_any(&nodes)))
             .filter(segment::source.eq(Source::Agent.code()).and(segment::job_id.ne(0)).and(within))
+            .filter(known_by!(known_by))
             .select(segment::job_id)
             .distinct()
             .load(c))?;
@@ -182,13 +194,13 @@ pub fn reported_jobs(db: &mut Db, nodes: &[NodeId], day: Interval) -> Result<Vec
 ///
 /// # Errors
 /// What the database says.
-pub fn has_reports(db: &mut Db, node: NodeId, day: Interval) -> Result<bool, DbError> {
+pub fn has_reports(db: &mut Db, node: NodeId, day: Interval, known_by: Instant) -> Result<bool, DbError> {
     let hours: Vec<i64> = day.hours().map(Hour::number).collect();
     // A day that begins off the hour shares its first hour with the day before.
     let within = segment::start_us.lt(day.end().micros()).and(segment::end_us.gt(day.start().micros()));
     let found: Option<i64> = on_db!(db, c => segment::table
         .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq(node.0)))
-        .filter(segment::source.eq(Source::Agent.code()).and(within))
+        .filter(segment::source.eq(Source::Agent.code()).and(within).and(known_by!(known_by)))
         .select(segment::number)
         .first(c)
         .optional())?;
@@ -199,10 +211,10 @@ pub fn has_reports(db: &mut Db, node: NodeId, day: Interval) -> Result<bool, DbE
 ///
 /// # Errors
 /// What the database says.
-pub fn of_job(db: &mut Db, job: JobId, hours: &[Hour]) -> Result<Vec<Segment>, DbError> {
+pub fn of_job(db: &mut Db, job: JobId, hours: &[Hour], known_by: Instant) -> Result<Vec<Segment>, DbError> {
     let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
     let rows: Vec<Row> = on_db!(db, c => segment::table
-        .filter(segment::hour.eq_any(&hours).and(segment::job_id.eq(job.0)))
+        .filter(segment::hour.eq_any(&hours).and(segment::job_id.eq(job.0)).and(known_by!(known_by)))
         .order((segment::hour, segment::node_id, segment::epoch, segment::number))
         .select(Row::as_select())
         .load(c))?;

@@ -1,6 +1,7 @@
 //! Statements as they were issued.
 
 use diesel::prelude::*;
+use gpuledger_domain::calendar::Month;
 use gpuledger_domain::ids::{PoolName, SkuCode, SkuId, TeamId};
 use gpuledger_domain::money::{Printed, Rate};
 use gpuledger_domain::pricing::{ChargeKind, EndCause};
@@ -89,6 +90,10 @@ pub struct IssuedLine {
     pub weight: Ratio,
     /// For an adjustment, the end cause it is made for.
     pub end_cause: Option<EndCause>,
+    /// For a correction, the closed month that it corrects.
+    pub corrects: Option<Month>,
+    /// For a correction, what a credit was worth in that month; `None` where it is worth what the statement says.
+    pub credit_rate: Option<Rate>,
     /// Its sums.
     pub sums: StoredSums,
 }
@@ -144,6 +149,8 @@ struct LineRow {
     amount_hundredths: i64,
     currency_hundredths: i64,
     end_cause: Option<i16>,
+    corrected_month: Option<String>,
+    credit_rate: Option<String>,
 }
 
 fn hundredths(printed: Printed<2>) -> Result<i64, DbError> {
@@ -217,6 +224,8 @@ fn line_row(statement_id: i64, number: i32, line: &IssuedLine) -> Result<LineRow
         amount_hundredths: hundredths(sums.amount)?,
         currency_hundredths: hundredths(sums.currency_amount.unwrap_or_default())?,
         end_cause: line.end_cause.map(Code::code),
+        corrected_month: line.corrects.map(|month| month.to_string()),
+        credit_rate: line.credit_rate.map(|rate| rate.to_string()),
     })
 }
 
@@ -268,6 +277,8 @@ fn line(row: LineRow, has_currency: bool) -> Result<IssuedLine, DbError> {
         rate: Rate::parse(&row.rate).map_err(DbError::Inconsistent)?,
         weight: ratio(row.weight_part, row.weight_whole)?,
         end_cause: row.end_cause.map(Code::from_code).transpose()?,
+        corrects: row.corrected_month.as_deref().map(Month::parse).transpose().map_err(DbError::Inconsistent)?,
+        credit_rate: row.credit_rate.as_deref().map(Rate::parse).transpose().map_err(DbError::Inconsistent)?,
         sums: StoredSums {
             jobs: row.jobs,
             share_us: row.share_us,

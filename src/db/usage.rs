@@ -239,7 +239,20 @@ pub fn of_interval(db: &mut Db, interval: Interval) -> Result<Vec<Usage>, DbErro
     rows.into_iter().map(Usage::try_from).collect()
 }
 
-/// The nodes that have usage in slots that begin in the interval, or of which a day of it is marked.
+/// The usage of a node in slots that begin in a day, in key order.
+///
+/// # Errors
+/// What the database says.
+pub fn of_node(db: &mut Db, node: NodeId, day: Interval) -> Result<Vec<Usage>, DbError> {
+    let rows: Vec<Row> = on_db!(db, c => usage::table
+        .filter(usage::slot_start_us.ge(day.start().micros()).and(usage::slot_start_us.lt(day.end().micros()))
+            .and(usage::node_id.eq(node.0)))
+        .order((usage::slot_start_us, usage::job_id, usage::fact_set_id, usage::sku_id, usage::state))
+        .load(c))?;
+    rows.into_iter().map(Usage::try_from).collect()
+}
+
+/// The nodes that have usage in slots that begin in the interval, also such that came late, or of which a day of it is marked.
 ///
 /// # Errors
 /// What the database says.
@@ -249,6 +262,7 @@ pub fn nodes_of_interval(db: &mut Db, interval: Interval) -> Result<Vec<NodeId>,
         .select(usage::node_id).distinct().order(usage::node_id)
         .load(c))?;
     let mut nodes: BTreeSet<NodeId> = rows.into_iter().map(NodeId).collect();
+    nodes.extend(crate::late_usage::shares_of_day(db, interval)?.into_iter().map(|share| share.node));
     nodes.extend(marks(db, Some(interval))?.into_iter().map(|mark| mark.node));
     Ok(nodes.into_iter().collect())
 }

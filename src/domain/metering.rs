@@ -3,10 +3,12 @@
 //! An [`Allocation`] (imported from a scheduler's books) becomes [`Segment`]s of one UTC hour each; segments,
 //! wherever they come from, become [`Usage`] by slot. Time is conserved at each step, to the microsecond.
 //! [`observed`] counts what collectors saw of a unit once, and tells what nobody saw.
+//! [`corrections`] says what a month that is closed should have held beside what it holds.
 //! [`capacity_of_hour`] compares what was held with what existed.
 
 mod allocation;
 mod capacity;
+mod corrections;
 mod observed;
 mod segment;
 mod unit_life;
@@ -14,6 +16,7 @@ mod usage;
 
 pub use allocation::{Allocation, Placement};
 pub use capacity::{Capacity, Holding, HourCapacity, NodeKey, Outage, Stock, StockKey, capacity_of_hour};
+pub use corrections::{EntryKind, UsageEntry, corrections};
 pub use observed::{Disagreement, Finding, Observed, UnitLife, observed};
 pub use segment::{Measured, Measurements, Segment, SegmentKey, Source, State};
 pub use unit_life::{KnownUnit, Life, REMAINDER, lives};

@@ -9,7 +9,7 @@ mod price_book;
 mod slices;
 mod suspended;
 
-pub use charge::{Charge, ChargeKind, Payer, charge};
+pub use charge::{Charge, ChargeKind, Corrected, Payer, charge};
 pub use end_cause::{EndCause, EndCausePolicy};
 pub use price_book::{Gap, PoolTerms, PriceBook, PriceKey, PriceRow, Terms, Unpriced};
 pub use slices::{Basis, Sku, SkuSlices, dearest_layout, weights};

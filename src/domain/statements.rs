@@ -5,5 +5,6 @@ mod statement;
 
 pub use change::{Change, MonthCost, SkuCost, change};
 pub use statement::{
-    EndCauseLine, ExperimentLine, LineKey, MoneyColumn, Names, Statement, StatementLine, Sums, rounding_row,
+    CreditRates, EndCauseLine, ExperimentLine, LineKey, MoneyColumn, Names, Statement, StatementLine, Sums,
+    in_currency, rounding_row,
 };

@@ -1,5 +1,7 @@
 //! Statements as CSV: RFC 4180, plain digits, no figure that depends on the machine or the moment.
 
+use gpuledger_db::closing::entry_word;
+use gpuledger_db::statement::IssuedStatement;
 use gpuledger_domain::metering::Source;
 use gpuledger_domain::money::Printed;
 use gpuledger_domain::pricing::EndCause;
@@ -7,6 +9,7 @@ use gpuledger_domain::units::{Fraction, Overflow};
 
 use crate::error::AppError;
 use crate::workflows::evidence::{ChargeEvidence, SegmentEvidence};
+use crate::workflows::price_period::UnpricedUsage;
 use crate::workflows::statements::{PeriodStatements, StatementView, seconds};
 
 /// The list of a period's statements; the last row makes it add up.
@@ -97,6 +100,7 @@ pub fn statement(view: &StatementView) -> Result<String, AppError> {
         "credits_exact",
         "currency_amount",
         "end_cause",
+        "corrected_month",
     ])];
     let figures = |sums: &gpuledger_db::statement::StoredSums| -> Result<Vec<String>, AppError> {
         Ok(vec![
@@ -123,15 +127,11 @@ pub fn statement(view: &StatementView) -> Result<String, AppError> {
         ];
         row.extend(figures(&line.sums)?);
         row.push(line.end_cause.map_or("", EndCause::as_str).to_owned());
+        row.push(line.corrects.map(|month| month.to_string()).unwrap_or_default());
         rows.push(row);
     }
     for row in &view.unpriced {
-        let mut cells = vec![head.number.clone(), cell(&head.team_code), "unpriced".into(), String::new()];
-        cells.extend([cell(row.sku.code.as_str()), cell(row.pool.as_str()), row.service_class.as_str().to_owned()]);
-        cells.extend([String::new(), String::new(), row.jobs.len().to_string()]);
-        cells.extend([six(seconds(Fraction::whole(row.share_us))?)?, six(seconds(row.gpu_us)?)?]);
-        cells.extend(std::iter::repeat_n(String::new(), 5));
-        rows.push(cells);
+        rows.push(unpriced(head, row)?);
     }
     let mut total = vec![head.number.clone(), cell(&head.team_code), "total".into()];
     total.extend(std::iter::repeat_n(String::new(), 6));
@@ -142,9 +142,19 @@ pub fn statement(view: &StatementView) -> Result<String, AppError> {
         sums.resize(7, String::new());
     }
     total.extend(sums);
-    total.push(String::new());
+    total.extend([String::new(), String::new()]);
     rows.push(total);
     written(rows)
+}
+
+/// A row of a draft for what has no price.
+fn unpriced(head: &IssuedStatement, row: &UnpricedUsage) -> Result<Vec<String>, AppError> {
+    let mut cells = vec![head.number.clone(), cell(&head.team_code), "unpriced".into(), String::new()];
+    cells.extend([cell(row.sku.code.as_str()), cell(row.pool.as_str()), row.service_class.as_str().to_owned()]);
+    cells.extend([String::new(), String::new(), row.jobs.len().to_string()]);
+    cells.extend([six(seconds(Fraction::whole(row.share_us))?)?, six(seconds(row.gpu_us)?)?]);
+    cells.extend(std::iter::repeat_n(String::new(), 6));
+    Ok(cells)
 }
 
 /// The charges of a statement, each with what it was made from.
@@ -173,6 +183,9 @@ pub fn charges(charges: &[ChargeEvidence]) -> Result<String, AppError> {
         "segments",
         "end_cause",
         "suspended_seconds",
+        "corrected_month",
+        "corrected_charge",
+        "entry",
     ])];
     for evidence in charges {
         let (charge, payer) = (&evidence.charge, &evidence.charge.payer);
@@ -202,6 +215,13 @@ pub fn charges(charges: &[ChargeEvidence]) -> Result<String, AppError> {
             charge.segments.to_string(),
             charge.end_cause.map_or("", EndCause::as_str).to_owned(),
             six(seconds(Fraction::whole(charge.suspended_us.into()))?)?,
+            charge.corrects.map(|corrects| corrects.month.to_string()).unwrap_or_default(),
+            charge
+                .corrects
+                .map(|corrects| corrects.charge)
+                .filter(|number| *number != 0)
+                .map_or_else(String::new, |number| number.to_string()),
+            charge.corrects.map_or("", |corrects| entry_word(corrects.entry)).to_owned(),
         ]);
     }
     written(rows)

@@ -4,15 +4,17 @@ use std::path::Path;
 
 use askama::Template;
 use gpuledger_db::Db;
-use gpuledger_db::statement::IssuedLine;
 use gpuledger_domain::calendar::{BillingCalendar, Month};
-use gpuledger_domain::money::{Column, Printed};
+use gpuledger_domain::money::Printed;
 use gpuledger_domain::pricing::EndCause;
-use gpuledger_domain::rules::{ServiceClass, Workload};
 use gpuledger_domain::time::Instant;
 use gpuledger_domain::units::{Fraction, Overflow};
 
-use super::screen::{grouped, hours, measured, rate_text, signed};
+mod sections;
+
+use sections::{Section, sections};
+
+use super::screen::{grouped, hours, measured, signed, signed_unless_nothing};
 use crate::config::Config;
 use crate::error::AppError;
 use crate::workflows::statements::{
@@ -109,26 +111,6 @@ struct CurrencyTexts {
     total: String,
 }
 
-struct Section {
-    title: &'static str,
-    gpu_hours: String,
-    amount: String,
-    currency_amount: String,
-    lines: Vec<LineTexts>,
-}
-
-struct LineTexts {
-    sku: String,
-    code: String,
-    note: String,
-    hours: String,
-    gpu_hours: String,
-    measured: String,
-    rate: String,
-    amount: String,
-    currency_amount: String,
-}
-
 struct EndTexts {
     cause: &'static str,
     paid_by: &'static str,
@@ -147,7 +129,15 @@ struct ExperimentTexts {
 }
 
 enum ChangeTexts {
-    Drivers { from: String, hours: String, mix: String, rates: String, taken_over: String, to: String },
+    Drivers {
+        from: String,
+        hours: String,
+        mix: String,
+        rates: String,
+        taken_over: String,
+        corrections: String,
+        to: String,
+    },
     Sentence(String),
 }
 
@@ -251,67 +241,6 @@ fn days_text(calendar: &BillingCalendar, month: Month) -> String {
     format!("1–{} {} {} ({})", month.days(), month.name(), month.year(), calendar.zone_name())
 }
 
-fn sections(lines: &[IssuedLine], held: &Column<2>, gpu: &Column<2>) -> Result<Vec<Section>, Overflow> {
-    let mut sections: Vec<Section> = Vec::new();
-    for workload in Workload::ALL {
-        let chosen: Vec<(usize, &IssuedLine)> =
-            lines.iter().enumerate().filter(|(_, line)| line.workload == workload).collect();
-        if chosen.is_empty() {
-            continue;
-        }
-        let at = |column: &Column<2>, index: usize| column.parts.get(index).copied().unwrap_or_default();
-        let sum = |of: &dyn Fn(usize, &IssuedLine) -> Printed<2>| {
-            grouped(Printed::<2>(chosen.iter().map(|(index, line)| of(*index, line).0).sum()))
-        };
-        let has_currency = chosen.iter().any(|(_, line)| line.sums.currency_amount.is_some());
-        let texts = chosen.iter().map(|(index, line)| line_texts(line, at(held, *index), at(gpu, *index)));
-        sections.push(Section {
-            title: section_title(workload),
-            gpu_hours: sum(&|index, _| at(gpu, index)),
-            amount: sum(&|_, line| line.sums.amount),
-            currency_amount: if has_currency {
-                sum(&|_, line| line.sums.currency_amount.unwrap_or_default())
-            } else {
-                String::new()
-            },
-            lines: texts.collect::<Result<_, _>>()?,
-        });
-    }
-    Ok(sections)
-}
-
-const fn section_title(workload: Workload) -> &'static str {
-    match workload {
-        Workload::Training => "Training",
-        Workload::Serving => "Serving",
-        Workload::Notebook => "Notebooks",
-        Workload::Evaluation => "Evaluation",
-        Workload::Other => "Other work",
-    }
-}
-
-fn line_texts(line: &IssuedLine, held: Printed<2>, gpu: Printed<2>) -> Result<LineTexts, Overflow> {
-    let code = line.sku_code.to_string();
-    let class = match line.service_class {
-        ServiceClass::OnDemand => String::new(),
-        other => format!(", {}", other.as_str()),
-    };
-    let taken_over = line.end_cause.map_or_else(String::new, |cause| format!(", {cause}: paid by the platform"));
-    // The time is told where it was charged.
-    let time = |text: String| if line.end_cause.is_some() { String::new() } else { text };
-    Ok(LineTexts {
-        sku: code.strip_suffix("/full").map_or_else(|| code.replace('/', " "), str::to_owned),
-        note: format!("{}{class}{taken_over}", line.pool),
-        code,
-        hours: time(grouped(held)),
-        gpu_hours: time(grouped(gpu)),
-        measured: time(measured(line.sums.share_us, line.sums.estimated_us)),
-        rate: rate_text(line.rate, line.weight)?,
-        amount: grouped(line.sums.amount),
-        currency_amount: line.sums.currency_amount.map(grouped).unwrap_or_default(),
-    })
-}
-
 fn experiments(details: &StatementDetails) -> Result<Vec<ExperimentTexts>, Overflow> {
     let gpu = hours(&details.experiments.iter().map(|row| row.gpu_us).collect::<Vec<_>>())?;
     let texts = details.experiments.iter().zip(&gpu.parts).map(|(row, gpu)| ExperimentTexts {
@@ -358,7 +287,8 @@ fn change_texts(change: &ChangeFromLastMonth, month: Month) -> ChangeTexts {
             hours: signed(change.hours),
             mix: signed(change.mix),
             rates: signed(change.rates),
-            taken_over: if change.taken_over.0 == 0 { String::new() } else { signed(change.taken_over) },
+            taken_over: signed_unless_nothing(change.taken_over),
+            corrections: signed_unless_nothing(change.corrections),
             to: grouped(change.to),
         },
         ChangeFromLastMonth::NoChargesThen => {

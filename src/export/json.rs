@@ -84,6 +84,7 @@ pub fn statement(
             "pool": line.pool.as_str(),
             "class": line.service_class.as_str(),
             "end_cause": line.end_cause.map(|cause| cause.as_str()),
+            "corrected_month": line.corrects.map(|month| month.to_string()),
             "rate": line.rate.to_string(),
             "weight": line.weight.to_string(),
             "figures": figures(&line.sums)?,
@@ -152,7 +153,8 @@ fn change(change: &ChangeFromLastMonth) -> Value {
     match change {
         ChangeFromLastMonth::Drivers(change) => json!({
             "from": change.from.to_string(), "gpu_hours": change.hours.to_string(), "mix": change.mix.to_string(),
-            "rates": change.rates.to_string(), "paid_by_platform": change.taken_over.to_string(), "to": change.to.to_string(),
+            "rates": change.rates.to_string(), "paid_by_platform": change.taken_over.to_string(),
+            "corrections": change.corrections.to_string(), "to": change.to.to_string(),
         }),
         ChangeFromLastMonth::NoChargesThen | ChangeFromLastMonth::NotClosed => Value::Null,
     }

@@ -33,6 +33,12 @@ pub fn signed<const PLACES: u32>(printed: Printed<PLACES>) -> String {
     }
 }
 
+/// As [`signed`], and no text for nothing.
+#[must_use]
+pub fn signed_unless_nothing<const PLACES: u32>(printed: Printed<PLACES>) -> String {
+    if printed.0 == 0 { String::new() } else { signed(printed) }
+}
+
 /// Microseconds as hours with two places, a column that adds up.
 ///
 /// # Errors

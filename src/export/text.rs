@@ -136,9 +136,14 @@ pub fn statement(
 
 /// What a line is of: its workload, and for what the platform takes over, why.
 fn work(line: &IssuedLine) -> String {
+    let workload = line.workload.as_str();
+    let work = match line.corrects {
+        Some(month) => format!("correction for {} {}: {workload}", month.name(), month.year()),
+        None => workload.to_owned(),
+    };
     match line.end_cause {
-        Some(cause) => format!("{}, paid by platform: {cause}", line.workload.as_str()),
-        None => line.workload.as_str().to_owned(),
+        Some(cause) => format!("{work}, paid by platform: {cause}"),
+        None => work,
     }
 }
 
@@ -242,6 +247,9 @@ fn change(change: &ChangeFromLastMonth) -> String {
             table.row(["rates".into(), signed(change.rates)]);
             if change.taken_over.0 != 0 {
                 table.row(["paid by platform".into(), signed(change.taken_over)]);
+            }
+            if change.corrections.0 != 0 {
+                table.row(["corrections of earlier months".into(), signed(change.corrections)]);
             }
             table.row(["this month, charged".into(), grouped(change.to)]);
             table.text()

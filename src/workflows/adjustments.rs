@@ -16,6 +16,7 @@ use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use super::books::Books;
 use super::counted;
+use super::price_period::Chargeable;
 use crate::error::AppError;
 
 /// The attempts of a period that the platform takes over.
@@ -42,17 +43,21 @@ impl TakenOver {
         calendar: &BillingCalendar,
         of: &Period,
         books: &Books,
-        usages: &[Usage],
+        chargeable: Chargeable<'_>,
     ) -> Result<TakenOver, AppError> {
         let mut found = TakenOver::default();
         if books.prices.end_causes.entries().all(|(_, causes)| causes.is_empty()) {
             return Ok(found);
         }
-        let jobs: BTreeSet<JobId> = usages.iter().map(|usage| usage.key.job).collect();
+        let late: BTreeSet<JobId> = chargeable.late.iter().map(|entry| entry.usage.key.job).collect();
+        let jobs: BTreeSet<JobId> = chargeable.usages.iter().map(|usage| usage.key.job).chain(late.clone()).collect();
         for end in allocation::ends(db, &jobs.into_iter().collect::<Vec<_>>())? {
-            let Some(cause) = platform_pays(books, of, &end) else { continue };
+            let ends_in = if late.contains(&end.job) { until(of.interval.end()) } else { Some(of.interval) };
+            let Some(cause) = ends_in.and_then(|ends_in| platform_pays(books, ends_in, &end)) else { continue };
             found.causes.insert(end.job, cause);
-            let mut at = end.interval.start();
+            // What ended in a closed month was taken over in it, but for what came since.
+            let ended_before = end.interval.end() <= of.interval.start();
+            let mut at = if ended_before { of.interval.start() } else { end.interval.start() };
             while at < of.interval.start() {
                 let period = calendar.period_of(at);
                 at = period.interval.end();
@@ -95,7 +100,7 @@ impl TakenOver {
                 for day in calendar.days(within) {
                     let hours: Vec<Hour> = day.hours().collect();
                     let segments = segment::of_attempt(db, &nodes, *job, &hours)?;
-                    let segments = counted::of_books(db, segments, day)?;
+                    let segments = counted::of_books(db, segments, day, counted::NOW)?;
                     usages.extend(usage_by_slot(&segments, &slots(day, &changes))?);
                 }
             }
@@ -115,7 +120,8 @@ impl TakenOver {
         for earlier in self.earlier.values() {
             let Some(closing_id) = earlier.closing else { continue };
             let jobs: Vec<JobId> = earlier.attempts.iter().map(|(job, _)| *job).collect();
-            let then = closing::charges_of_jobs(db, closing_id, &jobs)?;
+            let then: Vec<Charge> =
+                closing::charges_of_jobs(db, closing_id, &jobs)?.into_iter().map(|(_, charge)| charge).collect();
             // What a closed month took over itself is not taken over again.
             let done: BTreeSet<JobId> =
                 then.iter().filter(|charge| charge.kind == ChargeKind::Adjustment).map(|charge| charge.job).collect();
@@ -123,7 +129,7 @@ impl TakenOver {
         }
         let charges = own.iter().chain(of_open_months).chain(&frozen);
         let mut adjustments = Vec::new();
-        for charge in charges.filter(|charge| charge.kind == ChargeKind::Usage) {
+        for charge in charges.filter(|charge| matches!(charge.kind, ChargeKind::Usage | ChargeKind::Correction)) {
             if let Some(cause) = self.causes.get(&charge.job) {
                 adjustments.push(charge.taken_over(*cause)?);
             }
@@ -132,9 +138,14 @@ impl TakenOver {
     }
 }
 
-/// The cause by which an attempt ended in the period, if the platform pays for it.
-fn platform_pays(books: &Books, of: &Period, end: &AttemptEnd) -> Option<EndCause> {
+/// All time before an instant.
+fn until(end: Instant) -> Option<Interval> {
+    Interval::new(Instant::MIN, end)
+}
+
+/// The cause by which an attempt ended in the interval, if the platform pays for it.
+fn platform_pays(books: &Books, ends_in: Interval, end: &AttemptEnd) -> Option<EndCause> {
     let last = Instant::from_micros(end.interval.end().micros() - 1);
-    let cause = EndCause::of_source(&end.end_state).filter(|_| !end.provisional && of.interval.contains(last))?;
+    let cause = EndCause::of_source(&end.end_state).filter(|_| !end.provisional && ends_in.contains(last))?;
     books.prices.end_causes.platform_pays(last)?.contains(&cause).then_some(cause)
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::catalogue::{self, CatalogueKind, CatalogueVersion, Hold};
 use gpuledger_db::usage::{self, Mark};
-use gpuledger_db::{Db, audit, closing, dimensions, period};
+use gpuledger_db::{Db, audit, closing, dimensions, late_usage, period};
 use gpuledger_domain::calendar::{BillingCalendar, Period, slots};
 use gpuledger_domain::metering::{Usage, usage_by_slot};
 use gpuledger_domain::pricing::{Charge, Unpriced};
@@ -15,7 +15,7 @@ use gpuledger_domain::time::{Instant, Interval};
 use sha2::{Digest, Sha256};
 
 use super::books::Books;
-use super::price_period::{NewWords, UnpricedUsage};
+use super::price_period::{Chargeable, NewWords, UnpricedUsage};
 use super::{counted, price_period, roll_up};
 use crate::error::AppError;
 use crate::files::{SourceText, rules};
@@ -177,7 +177,7 @@ fn refuse_gaps(
         return Ok(());
     }
     for state in period::all(db)?.into_iter().filter(|state| state.closing.is_none()) {
-        let usages = usage_with_cuts(db, calendar, &state.period, changes)?;
+        let usages = usage_with_cuts(db, calendar, &state.period, changes, counted::NOW)?;
         for gap in gaps.iter().filter(|gap| gap.interval.intersection(state.period.interval).is_some()) {
             let within: Vec<Usage> =
                 usages.iter().copied().filter(|usage| gap.interval.contains(usage.key.slot.start())).collect();
@@ -212,8 +212,16 @@ fn refuse_changes_of_closed_months(
     for state in period::all(db)? {
         let Some(closing_id) = state.closing else { continue };
         let frozen = closing::charges(db, closing_id, 1, i64::MAX)?;
-        let usages = usage_with_cuts(db, calendar, &state.period, changes)?;
-        let priced = price_period::price(db, calendar, &state.period, books, &usages, new_words)?;
+        let usages = usage_with_cuts(db, calendar, &state.period, changes, counted::AT_CLOSE)?;
+        let late = late_usage::charged_by(db, closing_id)?;
+        let priced = price_period::price(
+            db,
+            calendar,
+            &state.period,
+            books,
+            Chargeable { usages: &usages, late: &late },
+            new_words,
+        )?;
         let rate_changed = credit_rate_changed(db, &state.period, closing_id, books)?;
         if !priced.unpriced.is_empty() || rate_changed || substance(&priced.charges) != substance(&frozen) {
             return Err(AppError::Refused(format!(
@@ -239,6 +247,7 @@ fn usage_with_cuts(
     calendar: &BillingCalendar,
     period: &Period,
     changes: &[Instant],
+    known_by: Instant,
 ) -> Result<Vec<Usage>, AppError> {
     let mut usages = usage::of_interval(db, period.interval)?;
     let edges: BTreeSet<Instant> = usages.iter().map(|usage| usage.key.slot.start()).collect();
@@ -247,7 +256,7 @@ fn usage_with_cuts(
     for day in days {
         usages.retain(|usage| !day.contains(usage.key.slot.start()));
         for node in usage::nodes_of_interval(db, day)? {
-            let segments = counted::of_day(db, node, day)?;
+            let segments = counted::of_day(db, node, day, known_by)?;
             usages.extend(usage_by_slot(&segments, &slots(day, changes))?);
         }
     }

@@ -6,7 +6,7 @@
 
 use gpuledger_db::catalogue::{self, CatalogueKind};
 use gpuledger_db::closing::{self, Inputs};
-use gpuledger_db::{Db, allocation, audit, period, statement, usage};
+use gpuledger_db::{Db, allocation, audit, late_usage, period, statement, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
 use gpuledger_domain::ids::checked_fact;
 use gpuledger_domain::time::Instant;
@@ -277,7 +277,7 @@ fn seal(
     };
     let count = i64::try_from(priced.charges.len()).map_err(|_| Overflow)?;
     if state.usage_version != priced.usage_version
-        || !usage::marks(db, Some(period.interval))?.is_empty()
+        || !usage::marks(db, Some(priced.rolled_up()))?.is_empty()
         || catalogue::versions(db)? != books.versions
         || catalogue::current(db, CatalogueKind::Inventory)?.version != closer.checked.inventory
     {
@@ -292,6 +292,9 @@ fn seal(
     let exact = Fraction::sum(views.iter().map(|view| view.head.sums.exact))?;
     let charged: i64 =
         views.iter().try_fold(0i64, |sum, view| sum.checked_add(view.head.sums.charged_micros)).ok_or(Overflow)?;
+    if let Some(corrected) = priced.corrected {
+        late_usage::note_charged(db, corrected, closing_id)?;
+    }
     closing::seal(db, period, closing_id, at, count, exact, charged)?;
     let after = format!("closing {closing_id}: {} statements, {count} charges, {exact} credits", views.len());
     let object = period.month.to_string();

@@ -16,23 +16,34 @@ use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use crate::error::AppError;
 
-/// The segments of a node that count in a billing day, and that overlap it.
+/// Everything that is known now, and not only what was by some instant.
+pub const NOW: Instant = Instant::MAX;
+/// What closed months were closed with.
+pub const AT_CLOSE: Instant = Instant::MIN;
+
+/// The segments of a node that count in a billing day, and that overlap it, by what was known at an instant: [`NOW`],
+/// [`AT_CLOSE`], or when a later month was closed that corrected this one.
 ///
 /// # Errors
 /// The database's, or a total that cannot be divided.
-pub fn of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<Vec<Segment>, AppError> {
-    Ok(told_of_day(db, node, day)?.0)
+pub fn of_day(db: &mut Db, node: NodeId, day: Interval, known_by: Instant) -> Result<Vec<Segment>, AppError> {
+    Ok(told_of_day(db, node, day, known_by)?.0)
 }
 
 /// As [`of_day`], with what does not stand as it was told.
 ///
 /// # Errors
 /// The database's, or a total that cannot be divided.
-pub fn told_of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<(Vec<Segment>, Vec<Finding>), AppError> {
+pub fn told_of_day(
+    db: &mut Db,
+    node: NodeId,
+    day: Interval,
+    known_by: Instant,
+) -> Result<(Vec<Segment>, Vec<Finding>), AppError> {
     let hours: Vec<Hour> = day.hours().collect();
-    let told = segment::of_hours(db, node, &hours)?;
+    let told = segment::of_hours(db, node, &hours, known_by)?;
     match node_watch::find(db, node)? {
-        None => Ok((of_books(db, told, day)?, Vec::new())),
+        None => Ok((of_books(db, told, day, known_by)?, Vec::new())),
         Some(watch) => Ok(of_collector(db, &watch, &told, day)?),
     }
 }
@@ -42,18 +53,18 @@ pub fn told_of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<(Vec<Segm
 ///
 /// # Errors
 /// The database's.
-pub fn of_books(db: &mut Db, told: Vec<Segment>, day: Interval) -> Result<Vec<Segment>, AppError> {
+pub fn of_books(db: &mut Db, told: Vec<Segment>, day: Interval, known_by: Instant) -> Result<Vec<Segment>, AppError> {
     let named: BTreeSet<NodeId> = told.iter().map(|segment| segment.on_node).filter(|node| node.0 != 0).collect();
     let mut reported = BTreeSet::new();
     for node in named {
-        if node_watch::find(db, node)?.is_some() && segment::has_reports(db, node, day)? {
+        if node_watch::find(db, node)?.is_some() && segment::has_reports(db, node, day, known_by)? {
             reported.insert(node);
         }
     }
     let stand_ins = told.iter().filter(|segment| segment.on_node.0 == 0).map(|segment| segment.key.node);
     let mut jobs = BTreeSet::new();
     for stand_in in stand_ins.collect::<BTreeSet<NodeId>>() {
-        jobs.extend(reported_jobs(db, stand_in, day, &told)?);
+        jobs.extend(reported_jobs(db, stand_in, (day, known_by), &told)?);
     }
     let counts = |segment: &Segment| match segment.on_node.0 {
         0 => !jobs.contains(&segment.job),
@@ -64,12 +75,17 @@ pub fn of_books(db: &mut Db, told: Vec<Segment>, day: Interval) -> Result<Vec<Se
 
 /// Those of the jobs told of a pool's stand-in of which a collector of the cluster told in that day, by the id that their
 /// source gives them.
-fn reported_jobs(db: &mut Db, stand_in: NodeId, day: Interval, told: &[Segment]) -> Result<Vec<JobId>, AppError> {
+fn reported_jobs(
+    db: &mut Db,
+    stand_in: NodeId,
+    (day, known_by): (Interval, Instant),
+    told: &[Segment],
+) -> Result<Vec<JobId>, AppError> {
     let watched = node_watch::beside(db, stand_in)?;
     if watched.is_empty() {
         return Ok(Vec::new());
     }
-    let reported = segment::reported_jobs(db, &watched, day)?;
+    let reported = segment::reported_jobs(db, &watched, day, known_by)?;
     let names = allocation::names(db, &reported)?;
     let reported: BTreeSet<&str> = names.values().map(|(_, name)| name.source_id.as_str()).collect();
     let jobs: BTreeSet<JobId> = told.iter().filter(|s| s.key.node == stand_in).map(|segment| segment.job).collect();
@@ -82,16 +98,16 @@ fn reported_jobs(db: &mut Db, stand_in: NodeId, day: Interval, told: &[Segment])
 ///
 /// # Errors
 /// The database's, or a total that cannot be divided.
-pub fn of_job(db: &mut Db, job: JobId, day: Interval) -> Result<Vec<Segment>, AppError> {
-    let told = segment::of_job(db, job, &day.hours().collect::<Vec<_>>())?;
+pub fn of_job(db: &mut Db, job: JobId, day: Interval, known_by: Instant) -> Result<Vec<Segment>, AppError> {
+    let told = segment::of_job(db, job, &day.hours().collect::<Vec<_>>(), known_by)?;
     let nodes: BTreeSet<NodeId> = told.iter().map(|segment| segment.key.node).collect();
     let mut counted = Vec::with_capacity(told.len());
     for node in nodes {
         if node_watch::find(db, node)?.is_some() {
-            counted.extend(of_day(db, node, day)?.into_iter().filter(|segment| segment.job == job));
+            counted.extend(of_day(db, node, day, known_by)?.into_iter().filter(|segment| segment.job == job));
         } else {
             let of_node = told.iter().filter(|segment| segment.key.node == node).cloned().collect();
-            counted.extend(of_books(db, of_node, day)?);
+            counted.extend(of_books(db, of_node, day, known_by)?);
         }
     }
     counted.sort_by_key(|segment| (segment.key, segment.interval));
@@ -175,7 +191,7 @@ pub fn settle_days(db: &mut Db, calendar: &BillingCalendar, now: Instant) -> Res
 /// The database's.
 pub fn lives_of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<Vec<UnitLife>, AppError> {
     let Some(watch) = node_watch::find(db, node)? else { return Ok(Vec::new()) };
-    let told = segment::of_hours(db, node, &day.hours().collect::<Vec<_>>())?;
+    let told = segment::of_hours(db, node, &day.hours().collect::<Vec<_>>(), NOW)?;
     let units = unit::of_node(db, node)?;
     let Some(existed) = existed(&watch, &told, day) else { return Ok(Vec::new()) };
     Ok(lives(&units, existed).iter().map(unit_life).collect())

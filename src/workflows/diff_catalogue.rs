@@ -7,7 +7,6 @@ use gpuledger_db::catalogue::CatalogueKind;
 use gpuledger_db::{Db, period};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
 use gpuledger_domain::ids::{PoolName, SkuCode};
-use gpuledger_domain::metering::Usage;
 use gpuledger_domain::money::{CreditRate, Printed};
 use gpuledger_domain::rules::ServiceClass;
 use gpuledger_domain::statements::{ExperimentLine, StatementLine};
@@ -16,7 +15,8 @@ use gpuledger_domain::units::Fraction;
 
 use super::apply_catalogue::{Checked, Wanted, check};
 use super::books::Books;
-use super::price_period::{NewWords, PricedPeriod, PricedUsage, UnpricedUsage, price};
+use super::late_facts;
+use super::price_period::{Chargeable, NewWords, PricedPeriod, PricedUsage, UnpricedUsage, price};
 use super::statements::Life;
 use crate::error::AppError;
 
@@ -216,13 +216,15 @@ fn month(
 ) -> Result<Option<MonthDiff>, AppError> {
     let changes = NowThen { now: checked.before.as_slice(), then: checked.after.as_slice() };
     let usages = summed::usages(db, calendar, period, changes)?;
-    if usages.now.is_empty() {
+    let late = late_facts::open_entries(db, calendar, period)?;
+    if usages.now.is_empty() && late.is_empty() {
         return Ok(None);
     }
     let life = if now < period.interval.end() { Life::Open } else { Life::InReview };
+    let then = usages.then.as_deref().unwrap_or(&usages.now);
     let priced = NowThen {
-        now: priced(db, calendar, period, &checked.in_force, &usages.now)?,
-        then: priced(db, calendar, period, &checked.books, usages.then.as_deref().unwrap_or(&usages.now))?,
+        now: priced(db, calendar, period, &checked.in_force, Chargeable { usages: &usages.now, late: &late })?,
+        then: priced(db, calendar, period, &checked.books, Chargeable { usages: then, late: &late })?,
     };
     let books = NowThen { now: &checked.in_force, then: &checked.books };
     compare::month(period.month, life, priced.as_ref(), books).map(Some)
@@ -233,9 +235,17 @@ fn priced(
     calendar: &BillingCalendar,
     period: &Period,
     books: &Books,
-    usages: &[Usage],
+    chargeable: Chargeable<'_>,
 ) -> Result<PricedPeriod, AppError> {
-    let priced = price(db, calendar, period, books, usages, NewWords::Passing)?;
+    let priced = price(db, calendar, period, books, chargeable, NewWords::Passing)?;
     let PricedUsage { charges, unpriced, words, adjusts_open_months } = priced;
-    Ok(PricedPeriod { period: *period, usage_version: 0, charges, unpriced, words, adjusts_open_months })
+    Ok(PricedPeriod {
+        period: *period,
+        usage_version: 0,
+        corrected: None,
+        charges,
+        unpriced,
+        words,
+        adjusts_open_months,
+    })
 }

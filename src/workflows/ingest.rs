@@ -140,7 +140,7 @@ fn earliest(report: &NodeReport, taken: &Taken) -> Option<Instant> {
 fn answer(record: Option<gpuledger_wire::RecordName>, code: RecordCode, message: &str) -> RecordAnswer {
     let outcome = match code {
         RecordCode::OtherContent => Outcome::Conflict,
-        RecordCode::ClockOff | RecordCode::MonthClosed => Outcome::Quarantined,
+        RecordCode::ClockOff => Outcome::Quarantined,
         RecordCode::Superseded => Outcome::Known,
         _ => Outcome::Rejected,
     };

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuledger_db::{Db, allocation, dimensions, period, usage};
+use gpuledger_db::{Db, allocation, dimensions, late_usage, period, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
 use gpuledger_domain::ids::{ExperimentId, FactSetId, JobId, PoolId, PoolName, SkuId, TeamCode, TeamId};
-use gpuledger_domain::metering::{State, Usage};
+use gpuledger_domain::metering::{State, Usage, UsageEntry};
 use gpuledger_domain::pricing::{Charge, Payer, Sku, SkuSlices, SuspendedTime, Terms, Unpriced, charge};
 use gpuledger_domain::rules::{Attribution, JobFacts, ServiceClass};
 use gpuledger_domain::statements::Names;
@@ -17,9 +17,10 @@ use gpuledger_domain::units::{Fraction, Overflow};
 
 use super::adjustments::TakenOver;
 use super::books::Books;
-use super::{job_facts, roll_up};
+use super::{job_facts, late_facts, roll_up};
 use crate::error::AppError;
 
+mod corrections;
 mod new_words;
 
 pub use new_words::NewWords;
@@ -61,6 +62,15 @@ pub struct UnpricedUsage {
     pub reason: Unpriced,
 }
 
+/// What is charged in a period.
+#[derive(Clone, Copy, Debug)]
+pub struct Chargeable<'a> {
+    /// Its own usage.
+    pub usages: &'a [Usage],
+    /// What came of earlier months after they were closed.
+    pub late: &'a [UsageEntry],
+}
+
 /// A period's usage, priced.
 #[derive(Clone, Debug)]
 pub struct PricedPeriod {
@@ -68,6 +78,8 @@ pub struct PricedPeriod {
     pub period: Period,
     /// The version of the usage that was priced.
     pub usage_version: i64,
+    /// The closed months before it that are corrected in it.
+    pub corrected: Option<Interval>,
     /// In the order of natural keys: team, slot, job, SKU, pool, class, workload, experiment, facts.
     pub charges: Vec<Charge>,
     /// What has no price, by team, SKU, pool, class and reason.
@@ -89,6 +101,19 @@ pub struct PricedUsage {
     pub words: Words,
     /// Earlier months that are open, of which the platform takes charges over.
     pub adjusts_open_months: BTreeSet<Month>,
+}
+
+impl PricedPeriod {
+    /// The time whose days were summed for it: its own, and that of the closed months that it corrects.
+    #[must_use]
+    pub fn rolled_up(&self) -> Interval {
+        rolled_up(&self.period, self.corrected)
+    }
+}
+
+fn rolled_up(period: &Period, corrected: Option<Interval>) -> Interval {
+    let both = corrected.and_then(|corrected| Interval::new(corrected.start(), period.interval.end()));
+    both.unwrap_or(period.interval)
 }
 
 impl Names for Words {
@@ -130,17 +155,19 @@ pub fn price_period(
     period: &Period,
     books: &Books,
 ) -> Result<PricedPeriod, AppError> {
-    roll_up::roll_up(db, calendar, Some(period.interval))?;
+    let corrected = late_facts::corrected_in(db, calendar, period)?;
+    roll_up::roll_up(db, calendar, Some(rolled_up(period, corrected)))?;
     // The version first: usage that changes after it makes the seal refuse, never the other way round.
     let usage_version = period::find(db, period.month)?.map_or(0, |state| state.usage_version);
     let usages = usage::of_interval(db, period.interval)?;
+    let late = corrected.map(|corrected| late_usage::open(db, corrected)).transpose()?.unwrap_or_default();
     let changes = books.changes(&dimensions::memberships(db)?);
     if let Some(cut) = usages.iter().find_map(|usage| cut_inside(usage.key.slot, &changes)) {
         return Err(AppError::Changed(format!("usage is not yet summed by the change at {cut}; try again")));
     }
     let PricedUsage { charges, unpriced, words, adjusts_open_months } =
-        price(db, calendar, period, books, &usages, NewWords::Interned)?;
-    Ok(PricedPeriod { period: *period, usage_version, charges, unpriced, words, adjusts_open_months })
+        price(db, calendar, period, books, Chargeable { usages: &usages, late: &late }, NewWords::Interned)?;
+    Ok(PricedPeriod { period: *period, usage_version, corrected, charges, unpriced, words, adjusts_open_months })
 }
 
 /// A change strictly inside a slot, at whose start alone it would be priced.
@@ -159,19 +186,24 @@ pub fn price(
     calendar: &BillingCalendar,
     period: &Period,
     books: &Books,
-    usages: &[Usage],
+    chargeable: Chargeable<'_>,
     new_words: NewWords,
 ) -> Result<PricedUsage, AppError> {
-    let taken_over = TakenOver::find(db, calendar, period, books, usages)?;
+    let Chargeable { usages, late } = chargeable;
+    let taken_over = TakenOver::find(db, calendar, period, books, chargeable)?;
     let earlier = taken_over.usages_of_open_months(db, calendar, books)?;
-    let facts = usages.iter().chain(&earlier).map(|usage| usage.key.facts).collect();
+    let all = usages.iter().chain(&earlier).chain(late.iter().map(|entry| &entry.usage));
+    let facts = all.map(|usage| usage.key.facts).collect();
     let mut pricer = Pricer::load(db, books, &facts, Numbers::new(new_words))?;
     let mut priced = pricer.price(db, usages)?;
     let (earlier, _) = pricer.price(db, &earlier)?;
+    let corrections = pricer.corrections(db, calendar, late)?;
+    priced.0.extend(corrections.0);
+    priced.1.extend(corrections.1);
     let adjustments = taken_over.adjustments(db, &priced.0, &earlier)?;
     priced.0.extend(adjustments);
     let Pricer { words, .. } = pricer;
-    sort(db, &mut priced.0, &words, usages)?;
+    sort(db, &mut priced.0, &words)?;
     let adjusts_open_months = taken_over.open_months();
     Ok(PricedUsage { charges: priced.0, unpriced: priced.1, words, adjusts_open_months })
 }
@@ -418,11 +450,9 @@ impl<'a> Pricer<'a> {
 }
 
 /// Puts charges in the order of natural keys, which is the same in every database.
-fn sort(db: &mut Db, charges: &mut [Charge], words: &Words, usages: &[Usage]) -> Result<(), AppError> {
-    let first = usages.iter().map(|usage| usage.key.slot.start()).min();
-    let last = usages.iter().map(|usage| usage.key.slot.end()).max();
-    let Some(interval) = first.zip(last).and_then(|(first, last)| Interval::new(first, last)) else { return Ok(()) };
-    let job_names = allocation::names_with_usage(db, interval)?;
+fn sort(db: &mut Db, charges: &mut [Charge], words: &Words) -> Result<(), AppError> {
+    let jobs: BTreeSet<JobId> = charges.iter().map(|charge| charge.job).collect();
+    let job_names = allocation::names(db, &jobs.into_iter().collect::<Vec<_>>())?;
     let jobs = ranks(job_names.iter().map(|(id, name)| (*id, name)));
     let teams = ranks(words.teams.iter().map(|(id, code)| (*id, code)));
     let skus = ranks(words.skus.iter().map(|(id, sku)| (*id, sku)));
@@ -436,7 +466,7 @@ fn sort(db: &mut Db, charges: &mut [Charge], words: &Words, usages: &[Usage]) ->
             (teams.get(&payer.team), charge.slot, jobs.get(&charge.job), skus.get(&charge.sku), pools.get(&payer.pool)),
             (
                 payer.service_class,
-                (charge.kind, charge.end_cause),
+                (charge.kind, charge.end_cause, charge.corrects),
                 payer.workload,
                 experiments.get(&payer.experiment),
                 facts.get(&charge.facts),

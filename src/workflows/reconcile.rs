@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuledger_db::{Db, dimensions, node_watch, unit, usage};
+use gpuledger_db::{Db, dimensions, late_usage, node_watch, unit, usage};
 use gpuledger_domain::calendar::{BillingCalendar, slots};
 use gpuledger_domain::ids::{ClusterName, GpuId, NodeId, PoolName, SkuId};
 use gpuledger_domain::metering::{Disagreement, Finding, State, UnitLife};
@@ -103,7 +103,8 @@ pub fn reconcile(
     for day in &asked {
         let mut by_node: BTreeMap<NodeId, Vec<usage::SummedShare>> = BTreeMap::new();
         let mut by_gpu: BTreeMap<GpuId, BTreeMap<NodeId, Vec<Interval>>> = BTreeMap::new();
-        for share in usage::shares_of_day(db, *day)? {
+        let late = late_usage::shares_of_day(db, *day)?;
+        for share in usage::shares_of_day(db, *day)?.into_iter().chain(late) {
             by_node.entry(share.node).or_default().push(share);
         }
         for watch in node_watch::all(db)? {
@@ -194,7 +195,7 @@ impl Words {
                 row.exists_us = row.exists_us.plus(Fraction::whole(length).times(self.compute(life.sku))?)?;
                 row.difference_us -= length;
             }
-            for share in shares.iter().filter(|share| share.slot == slot) {
+            for share in shares.iter().filter(|share| slot.contains(share.slot.start())) {
                 let of_state = STATES.iter().zip(&mut row.states_us).find(|(state, _)| **state == share.state);
                 if let Some((_, sum)) = of_state {
                     *sum = sum.plus(Fraction::whole(share.share_us).times(self.compute(share.sku))?)?;
@@ -240,7 +241,7 @@ impl Words {
         let units = unit::of_node(db, node)?;
         let name = self.node(node).map_or_else(String::new, |(_, name)| name.to_owned());
         let gpu = |id: GpuId| self.gpus.get(&id).cloned().unwrap_or_default();
-        let (_, told) = counted::told_of_day(db, node, day)?;
+        let (_, told) = counted::told_of_day(db, node, day, counted::NOW)?;
         let finding = |found: Finding| {
             let known = units.iter().find(|known| known.unit == found.unit);
             ReconcileFinding {

@@ -10,7 +10,7 @@ use gpuledger_domain::metering::usage_by_slot;
 use gpuledger_domain::time::{Instant, Interval};
 
 use super::books::Books;
-use super::counted;
+use super::{counted, late_facts};
 use crate::error::AppError;
 
 /// Rolls up every marked day, or those that begin in `within`; how many were done.
@@ -71,16 +71,20 @@ fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, cuts: &mut C
     let period = calendar.period_of(mark.day_start);
     period::ensure(db, &period)?;
     let state = period::find_locked(db, period.month)?;
+    // What was charged stays what it is made from; what came since is a correction in a later month.
+    let is_closed = state.is_some_and(|state| state.closing.is_some());
+    let corrected_in = if is_closed { Some(late_facts::open_month_after(db, calendar, period.month)?) } else { None };
     if !usage::take_mark(db, mark)? {
         return Ok(false);
     }
-    if state.is_some_and(|state| state.closing.is_some()) {
-        // What was charged stays what it is made from; what came since waits for a correction.
+    if let Some(corrected_in) = corrected_in {
+        let changes = cuts.current(db, calendar)?.to_vec();
+        late_facts::sum_day(db, calendar, mark, &changes, &corrected_in)?;
         usage::clear_mark(db, mark)?;
-        return Ok(false);
+        return Ok(true);
     }
     let day = calendar.day_of(mark.day_start);
-    let segments = counted::of_day(db, mark.node, day)?;
+    let segments = counted::of_day(db, mark.node, day, counted::NOW)?;
     let wanted = usage_by_slot(&segments, &slots(day, cuts.current(db, calendar)?))?;
     if usage::replace_day(db, mark.node, day, &wanted)? {
         period::count_usage_change(db, &period)?;

@@ -9,7 +9,9 @@ use gpuledger_domain::calendar::{BillingCalendar, Month, Period};
 use gpuledger_domain::ids::{JobId, SkuCode, TeamId};
 use gpuledger_domain::money::{CreditRate, Printed, Rate};
 use gpuledger_domain::pricing::{Charge, ChargeKind};
-use gpuledger_domain::statements::{Change, MonthCost, SkuCost, Statement, Sums, change, rounding_row};
+use gpuledger_domain::statements::{
+    Change, CreditRates, MonthCost, SkuCost, Statement, Sums, change, in_currency, rounding_row,
+};
 use gpuledger_domain::time::Instant;
 use gpuledger_domain::units::{Fraction, Overflow};
 
@@ -180,7 +182,9 @@ pub(super) fn rounding(statements: &[StatementView]) -> Result<RoundingRow, Over
     let currency_amount = match rate {
         None => None,
         Some((_, rate)) => {
-            let in_currency = Printed::<2>::rounded(total.fraction().times(rate.fraction())?)?;
+            let lines = statements.iter().flat_map(|view| &view.lines);
+            let at_rates = lines.map(|line| (line.sums.amount, line.credit_rate.unwrap_or(*rate)));
+            let in_currency = in_currency(total, *rate, at_rates)?;
             Some(Printed(in_currency.0 - currency.iter().map(|printed| printed.0).sum::<i128>()))
         }
     };
@@ -229,7 +233,8 @@ pub fn details(db: &mut Db, calendar: &BillingCalendar, view: &StatementView) ->
     let charges = closing::charges(db, head.closing_id, head.first_charge, head.last_charge)?;
     let sealed = closing::sealed(db, head.closing_id)?;
     let rate = head.credit_rate.as_ref().map(|(currency, rate)| CreditRate { currency: currency.clone(), rate: *rate });
-    let made = statement_of(charges.iter(), &words, rate.as_ref())?;
+    let corrected = view.lines.iter().filter_map(|line| line.corrects.zip(line.credit_rate)).collect();
+    let made = statement_of(charges.iter(), &words, &CreditRates { own: rate, corrected })?;
     let lines = made.by_experiment(&charges, &words)?.ok_or_else(|| lost("a word behind a charge"))?;
     let experiments = lines.into_iter().map(|line| ExperimentRow {
         name: words.experiments.get(&line.experiment).map(|(_, name)| name.clone()),
@@ -261,17 +266,22 @@ fn change_from_last_month(db: &mut Db, view: &StatementView) -> Result<ChangeFro
 
 fn month_cost(lines: &[IssuedLine]) -> Result<MonthCost, Overflow> {
     let mut costs: BTreeMap<SkuCode, SkuCost> = BTreeMap::new();
-    let mut taken_over = Fraction::ZERO;
+    let (mut taken_over, mut corrections) = (Fraction::ZERO, Fraction::ZERO);
     for line in lines {
-        if line.kind == ChargeKind::Adjustment {
-            taken_over = taken_over.plus(line.sums.exact)?;
+        let apart = match line.kind {
+            ChargeKind::Adjustment => Some(&mut taken_over),
+            ChargeKind::Correction => Some(&mut corrections),
+            _ => None,
+        };
+        if let Some(sum) = apart {
+            *sum = sum.plus(line.sums.exact)?;
             continue;
         }
         let cost =
             costs.entry(line.sku_code.clone()).or_insert(SkuCost { gpu_us: Fraction::ZERO, exact: Fraction::ZERO });
         *cost = SkuCost { gpu_us: cost.gpu_us.plus(line.sums.gpu_us)?, exact: cost.exact.plus(line.sums.exact)? };
     }
-    Ok(MonthCost { by_sku: costs, taken_over })
+    Ok(MonthCost { by_sku: costs, taken_over, corrections })
 }
 
 pub(super) fn lost(what: &str) -> AppError {
@@ -281,9 +291,9 @@ pub(super) fn lost(what: &str) -> AppError {
 pub(super) fn statement_of<'a>(
     charges: impl Iterator<Item = &'a Charge>,
     words: &Words,
-    rate: Option<&CreditRate>,
+    rates: &CreditRates,
 ) -> Result<Statement, AppError> {
-    Statement::of(charges, words, rate)?.ok_or_else(|| lost("a word behind a charge"))
+    Statement::of(charges, words, rates)?.ok_or_else(|| lost("a word behind a charge"))
 }
 
 /// The statements that charges make, one per team, in the order of the charges. Nothing is stored: numbers, closing
@@ -292,19 +302,20 @@ pub(super) fn statement_of<'a>(
 /// # Errors
 /// A sum that does not fit; a word that is missing.
 pub fn drafts(priced: &PricedPeriod, books: &Books) -> Result<Vec<StatementView>, AppError> {
-    let rate = books.prices.credit_rate(priced.period.month);
+    let rates = credit_rates(priced, books);
     let mut views = Vec::new();
     let mut first = 1;
     for charges in priced.charges.chunk_by(|a, b| a.payer.team == b.payer.team) {
         let team = charges.first().map_or(TeamId(0), |charge| charge.payer.team);
         let last = first + i64::try_from(charges.len()).map_err(|_| Overflow)? - 1;
-        let made = statement_of(charges.iter(), &priced.words, rate)?;
+        let made = statement_of(charges.iter(), &priced.words, &rates)?;
         views.push(view(priced, books, team, &made, (first, last))?);
         first = last + 1;
     }
     for unpriced in &priced.unpriced {
         if !views.iter().any(|view| view.head.team == unpriced.team) {
-            views.push(view(priced, books, unpriced.team, &statement_of([].iter(), &priced.words, rate)?, (0, 0))?);
+            let made = statement_of([].iter(), &priced.words, &rates)?;
+            views.push(view(priced, books, unpriced.team, &made, (0, 0))?);
         }
     }
     for view in &mut views {
@@ -313,6 +324,20 @@ pub fn drafts(priced: &PricedPeriod, books: &Books) -> Result<Vec<StatementView>
     }
     views.sort_by(|a, b| a.head.team_code.cmp(&b.head.team_code));
     Ok(views)
+}
+
+/// What a credit is worth on a period's statements.
+pub(super) fn credit_rates(priced: &PricedPeriod, books: &Books) -> CreditRates {
+    let own = books.prices.credit_rate(priced.period.month).cloned();
+    let months = priced.charges.iter().filter_map(|charge| charge.corrects).map(|corrects| corrects.month);
+    let of_month = |month: Month| {
+        let then = books
+            .prices
+            .credit_rate(month)
+            .filter(|then| Some(&then.currency) == own.as_ref().map(|own| &own.currency));
+        then.map(|then| (month, then.rate))
+    };
+    CreditRates { corrected: months.collect::<BTreeSet<_>>().into_iter().filter_map(of_month).collect(), own }
 }
 
 /// A draft's time and jobs are all that its team held, with a price or without; its amount is what has one.
@@ -345,7 +370,8 @@ fn view(
     let last_instant = Instant::from_micros(priced.period.interval.end().micros() - 1);
     let newest = books.teams.all().filter(|(other, _)| *other == code).map(|(_, terms)| terms).last();
     let terms = books.teams.terms(code, last_instant).or(newest);
-    let credit_rate: Option<(String, Rate)> = made.credit_rate.as_ref().map(|rate| (rate.currency.clone(), rate.rate));
+    let credit_rate: Option<(String, Rate)> =
+        made.credit_rates.own.as_ref().map(|rate| (rate.currency.clone(), rate.rate));
     let head = IssuedStatement {
         id: 0,
         closing_id: 0,
@@ -376,6 +402,8 @@ fn view(
             rate: key.rate,
             weight: key.weight,
             end_cause: key.end_cause,
+            corrects: key.corrects,
+            credit_rate: key.corrects.and_then(|month| made.credit_rates.corrected.get(&month)).copied(),
             sums: stored(&line.sums, line.amount, line.currency_amount)?,
         })
     });

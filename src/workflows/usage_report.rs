@@ -92,7 +92,8 @@ pub fn usage_report(
     while day.start() < interval.end() {
         for node in usage::nodes_of_interval(db, day)? {
             let pool = words.memberships.pool(node, day.start()).and_then(|pool| words.pools.get(&pool)).cloned();
-            for segment in counted::of_day(db, node, day)?.iter().filter(|segment| segment.state == State::Held) {
+            let counted = counted::of_day(db, node, day, counted::NOW)?;
+            for segment in counted.iter().filter(|segment| segment.state == State::Held) {
                 // A day that begins off the hour shares its first hour with the day before.
                 let Some(part) = segment.interval.intersection(day).and_then(|part| part.intersection(interval)) else {
                     continue;

@@ -82,8 +82,6 @@ pub enum RecordCode {
     OtherContent,
     /// The node's clock differs from the service's by more than five minutes.
     ClockOff,
-    /// Its month is closed; it waits for a correction.
-    MonthClosed,
     /// A later report's head is in force, or one of another epoch that began later.
     Superseded,
 }

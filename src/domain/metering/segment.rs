@@ -20,6 +20,20 @@ pub enum State {
     Unobserved,
 }
 
+impl State {
+    /// The word that people read and programs are given.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            State::Held => "held",
+            State::Idle => "idle",
+            State::Stranded => "stranded",
+            State::OutOfService => "out of service",
+            State::Unobserved => "unobserved",
+        }
+    }
+}
+
 /// Who says so.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Source {

@@ -83,6 +83,23 @@ impl Usage {
         self.segments = self.segments.checked_add(other.segments).ok_or(Overflow)?;
         Ok(())
     }
+
+    /// The same with negative totals: what takes this one back.
+    ///
+    /// # Errors
+    /// [`Overflow`] where a total has no negative.
+    pub fn negated(&self) -> Result<Usage, Overflow> {
+        let negative = |total: i64| total.checked_neg().ok_or(Overflow);
+        Ok(Usage {
+            key: self.key,
+            share_us: negative(self.share_us)?,
+            active_us: negative(self.active_us)?,
+            active_measured_us: negative(self.active_measured_us)?,
+            estimated_us: negative(self.estimated_us)?,
+            suspended_us: negative(self.suspended_us)?,
+            segments: self.segments.checked_neg().ok_or(Overflow)?,
+        })
+    }
 }
 
 fn parts_by_slot(segment: &Segment, slots: &[Interval]) -> Result<Vec<Usage>, Overflow> {

@@ -1,8 +1,9 @@
 //! The place where GPU-time becomes money.
 
 use super::{EndCause, SuspendedTime, Terms};
+use crate::calendar::Month;
 use crate::ids::{ExperimentId, FactSetId, JobId, PoolId, SkuId, TeamId};
-use crate::metering::Usage;
+use crate::metering::{EntryKind, Usage};
 use crate::money::{MicroCredits, Rate, exact_cost, rounded_to_micros};
 use crate::rules::{ServiceClass, Workload};
 use crate::time::Interval;
@@ -44,6 +45,19 @@ pub struct Payer {
     pub experiment: ExperimentId,
 }
 
+/// What a correction corrects: a charge of a month that is closed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Corrected {
+    /// The month.
+    pub month: Month,
+    /// How.
+    pub entry: EntryKind,
+    /// The closing of the month.
+    pub closing: i64,
+    /// The number of the charge in it; 0 where it made none for this time.
+    pub charge: i64,
+}
+
 /// Quantity × rate for one slot, team, job, SKU, service class, pool and kind, with all it was made under.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Charge {
@@ -79,6 +93,8 @@ pub struct Charge {
     pub amount: MicroCredits,
     /// For an adjustment, the end cause it is made for.
     pub end_cause: Option<EndCause>,
+    /// For a correction, what it corrects. Its slot is the one in which the time was held.
+    pub corrects: Option<Corrected>,
 }
 
 /// Charges a usage: `share_us` × weight × rate ÷ 3,600 seconds, rounded once to the micro-credit, halves away
@@ -109,6 +125,7 @@ pub fn charge(usage: &Usage, payer: Payer, terms: Terms, suspended: SuspendedTim
         weight: terms.weight,
         amount: rounded_to_micros(exact)?,
         end_cause: None,
+        corrects: None,
     })
 }
 
@@ -131,6 +148,12 @@ impl Charge {
             end_cause: Some(cause),
             ..*self
         })
+    }
+
+    /// The same amount as a correction of a month that is closed.
+    #[must_use]
+    pub const fn correcting(self, corrects: Corrected) -> Charge {
+        Charge { kind: ChargeKind::Correction, corrects: Some(corrects), ..self }
     }
 
     /// Quantity × rate, before the one rounding.

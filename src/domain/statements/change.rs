@@ -6,7 +6,8 @@
 //! * dearer or cheaper mix: Σₖ Hₖ₁ × Pₖ₀ ÷ Hₖ₀ − H₁ × P₀ ÷ H₀, where a SKU without last month's rate takes this month's
 //! * rates: what is left of P₁ − P₀
 //!
-//! P is what usage comes to. What the platform takes over stands apart: the difference of both months.
+//! P is what usage comes to. What the platform takes over, and corrections of closed months, stand apart: each the
+//! difference of both months.
 //!
 //! This is the usual price-volume-mix division. Each driver is rounded to the micro-credit, the last takes the rest.
 
@@ -32,9 +33,11 @@ pub struct MonthCost {
     pub by_sku: BTreeMap<SkuCode, SkuCost>,
     /// What the platform took over, in credits: zero or less.
     pub taken_over: Fraction,
+    /// Corrections of earlier months, in credits.
+    pub corrections: Fraction,
 }
 
-/// The change from one month to the next, in printed credits. `hours + mix + rates + taken_over = to − from`.
+/// The change from one month to the next, in printed credits. `hours + mix + rates + taken_over + corrections = to − from`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     /// Last month's printed total.
@@ -49,6 +52,8 @@ pub struct Change {
     pub rates: Printed<2>,
     /// More or less that the platform takes over.
     pub taken_over: Printed<2>,
+    /// More or less that is corrected of earlier months.
+    pub corrections: Printed<2>,
 }
 
 /// Divides the change between two months by driver; `None` where the earlier month held no GPU-time.
@@ -63,6 +68,7 @@ pub fn change(
 ) -> Result<Option<Change>, Overflow> {
     let in_micros = |credits: Fraction| Ok::<i128, Overflow>(credits.times(Fraction::whole(CREDIT_MICROS))?.rounded());
     let taken_over = in_micros(after.taken_over)? - in_micros(before.taken_over)?;
+    let corrections = in_micros(after.corrections)? - in_micros(before.corrections)?;
     let (before, after) = (&before.by_sku, &after.by_sku);
     let time = |costs: &BTreeMap<SkuCode, SkuCost>| whole_sum(costs.values().map(|cost| cost.gpu_us));
     let micros = |costs: &BTreeMap<SkuCode, SkuCost>| {
@@ -90,11 +96,11 @@ pub fn change(
     }
     let mix = at_old_rates - (cost_before + hours);
     let rates = cost_after - cost_before - hours - mix;
-    let exact =
-        [hours, mix, rates, taken_over].map(|micros| Fraction::new(micros, CREDIT_MICROS).unwrap_or(Fraction::ZERO));
+    let exact = [hours, mix, rates, taken_over, corrections]
+        .map(|micros| Fraction::new(micros, CREDIT_MICROS).unwrap_or(Fraction::ZERO));
     let column = Printed::column_of(Printed(to.0 - from.0), &exact)?;
-    let [hours, mix, rates, taken_over] = column.parts.as_slice() else { return Ok(None) };
-    Ok(Some(Change { from, to, hours: *hours, mix: *mix, rates: *rates, taken_over: *taken_over }))
+    let [hours, mix, rates, taken_over, corrections] = *column.parts.as_slice() else { return Ok(None) };
+    Ok(Some(Change { from, to, hours, mix, rates, taken_over, corrections }))
 }
 
 fn whole_sum(fractions: impl IntoIterator<Item = Fraction>) -> Result<i128, Overflow> {
@@ -120,7 +126,7 @@ mod tests {
         };
         let by_sku =
             rows.iter().map(|(sku, hours, cents)| (SkuCode::parse(sku).unwrap(), cost(*hours, *cents))).collect();
-        MonthCost { by_sku, taken_over: Fraction::ZERO }
+        MonthCost { by_sku, taken_over: Fraction::ZERO, corrections: Fraction::ZERO }
     }
 
     fn total(costs: &MonthCost) -> Printed<2> {
@@ -158,7 +164,7 @@ mod tests {
             let named = |rows: &[(i128, i128)]| costs(&["a", "b", "c", "d"].iter().zip(rows).map(|(sku, (h, r))| (*sku, *h, *r)).collect::<Vec<_>>());
             let (before, after) = (named(&before), named(&after));
             if let Some(change) = change(&before, &after, total(&before), total(&after)).unwrap() {
-                prop_assert_eq!(change.hours.0 + change.mix.0 + change.rates.0 + change.taken_over.0, change.to.0 - change.from.0);
+                prop_assert_eq!(change.hours.0 + change.mix.0 + change.rates.0 + change.taken_over.0 + change.corrections.0, change.to.0 - change.from.0);
             }
         }
     }

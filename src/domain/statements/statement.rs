@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::calendar::Month;
 use crate::ids::{ExperimentId, JobId, PoolId, PoolName, SkuId};
 use crate::money::{Column, CreditRate, Printed, Rate};
 use crate::pricing::{Charge, ChargeKind, EndCause, Sku};
@@ -14,6 +15,8 @@ use crate::units::{Fraction, Overflow, Ratio};
 pub struct LineKey {
     /// Why.
     pub kind: ChargeKind,
+    /// For a correction, the closed month that it corrects.
+    pub corrects: Option<Month>,
     /// The section it stands in.
     pub workload: Workload,
     /// Of what.
@@ -108,8 +111,32 @@ pub struct Statement {
     pub amount: Printed<2>,
     /// The total in currency.
     pub currency_amount: Option<Printed<2>>,
-    /// What a credit is worth in the period.
-    pub credit_rate: Option<CreditRate>,
+    /// What a credit is worth on it.
+    pub credit_rates: CreditRates,
+}
+
+/// What a credit is worth on a statement: as in its own period, but for corrections as in the month that they correct.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CreditRates {
+    /// In the statement's own period; `None` where it has none.
+    pub own: Option<CreditRate>,
+    /// In corrected months, as far as they had the same currency.
+    pub corrected: BTreeMap<Month, Rate>,
+}
+
+impl CreditRates {
+    /// Only that of the statement's own period.
+    #[must_use]
+    pub fn own(rate: Option<CreditRate>) -> CreditRates {
+        CreditRates { own: rate, corrected: BTreeMap::new() }
+    }
+
+    /// For a line; `None` where the period has no rate.
+    #[must_use]
+    pub fn of(&self, corrects: Option<Month>) -> Option<Rate> {
+        let own = self.own.as_ref()?.rate;
+        Some(corrects.and_then(|month| self.corrected.get(&month)).copied().unwrap_or(own))
+    }
 }
 
 /// The words behind the numbers of charges.
@@ -182,14 +209,17 @@ impl Statement {
     pub fn of<'a>(
         charges: impl IntoIterator<Item = &'a Charge>,
         names: &impl Names,
-        credit_rate: Option<&CreditRate>,
+        credit_rates: &CreditRates,
     ) -> Result<Option<Statement>, Overflow> {
         let Some(lines) = sums_by_line(charges, names, |_| ())? else { return Ok(None) };
         let lines: Vec<(LineKey, Sums)> = lines.into_iter().map(|((key, ()), sums)| (key, sums)).collect();
         let total = lines.iter().try_fold(Sums::none(), |total, (_, sums)| total.plus(sums))?;
         let exact: Vec<Fraction> = lines.iter().map(|(_, sums)| sums.exact).collect();
-        let sections: Vec<(ChargeKind, Workload)> = lines.iter().map(|(key, _)| (key.kind, key.workload)).collect();
-        let money = MoneyColumn::spread(&exact, &sections, credit_rate)?;
+        let section = |key: &LineKey| (key.kind, key.corrects, key.workload);
+        let sections: Vec<_> = lines.iter().map(|(key, _)| section(key)).collect();
+        let own = credit_rates.own.as_ref().map(|rate| rate.rate);
+        let rates: Vec<Rate> = lines.iter().filter_map(|(key, _)| credit_rates.of(key.corrects)).collect();
+        let money = MoneyColumn::spread(&exact, &sections, own.map(|own| (own, rates.as_slice())))?;
         let currency = money.currency.as_ref();
         let lines = lines.into_iter().enumerate().map(|(index, (key, sums))| StatementLine {
             key,
@@ -202,7 +232,7 @@ impl Statement {
             sums: total,
             amount: money.credits.total,
             currency_amount: currency.map(|column| column.total),
-            credit_rate: credit_rate.cloned(),
+            credit_rates: credit_rates.clone(),
         }))
     }
 
@@ -216,14 +246,15 @@ impl Statement {
         names: &impl Names,
     ) -> Result<Option<Vec<ExperimentLine>>, Overflow> {
         let Some(parts) = sums_by_line(charges, names, |charge| charge.payer.experiment)? else { return Ok(None) };
-        let mut by_experiment: BTreeMap<(bool, Option<&str>, ExperimentId), Sums> = BTreeMap::new();
-        for ((_, experiment), sums) in parts {
+        let mut by_experiment: BTreeMap<(bool, Option<&str>, ExperimentId), Part> = BTreeMap::new();
+        for ((key, experiment), sums) in parts {
             let name = names.experiment(experiment);
-            let entry = by_experiment.entry((name.is_none(), name, experiment)).or_insert_with(Sums::none);
-            *entry = std::mem::replace(entry, Sums::none()).plus(&sums)?;
+            let part = by_experiment.entry((name.is_none(), name, experiment)).or_insert_with(Part::none);
+            part.add(&sums, self.credit_rates.of(key.corrects))?;
         }
         let (credits, currency) = self.spread_over(by_experiment.values())?;
-        let lines = by_experiment.into_iter().enumerate().map(|(index, ((_, _, experiment), sums))| ExperimentLine {
+        let parts = by_experiment.into_iter().map(|((_, _, experiment), part)| (experiment, part.sums));
+        let lines = parts.enumerate().map(|(index, (experiment, sums))| ExperimentLine {
             experiment,
             sums,
             amount: part(&credits, index),
@@ -243,13 +274,14 @@ impl Statement {
         cause: impl Fn(JobId) -> Option<EndCause>,
     ) -> Result<Option<Vec<EndCauseLine>>, Overflow> {
         let Some(parts) = sums_by_line(charges, names, |charge| cause(charge.job))? else { return Ok(None) };
-        let mut by_cause: BTreeMap<(bool, Option<EndCause>), Sums> = BTreeMap::new();
-        for ((_, cause), sums) in parts {
-            let entry = by_cause.entry((cause.is_none(), cause)).or_insert_with(Sums::none);
-            *entry = std::mem::replace(entry, Sums::none()).plus(&sums)?;
+        let mut by_cause: BTreeMap<(bool, Option<EndCause>), Part> = BTreeMap::new();
+        for ((key, cause), sums) in parts {
+            let part = by_cause.entry((cause.is_none(), cause)).or_insert_with(Part::none);
+            part.add(&sums, self.credit_rates.of(key.corrects))?;
         }
         let (credits, currency) = self.spread_over(by_cause.values())?;
-        let lines = by_cause.into_iter().enumerate().map(|(index, ((_, cause), sums))| EndCauseLine {
+        let parts = by_cause.into_iter().map(|((_, cause), part)| (cause, part.sums));
+        let lines = parts.enumerate().map(|(index, (cause, sums))| EndCauseLine {
             cause,
             sums,
             amount: part(&credits, index),
@@ -261,14 +293,34 @@ impl Statement {
     /// The printed totals spread over parts of the statement, so that their columns add up.
     fn spread_over<'a>(
         &self,
-        parts: impl Iterator<Item = &'a Sums>,
+        parts: impl Iterator<Item = &'a Part>,
     ) -> Result<(Column<2>, Option<Column<2>>), Overflow> {
-        let exact: Vec<Fraction> = parts.map(|sums| sums.exact).collect();
+        let (exact, in_currency): (Vec<Fraction>, Vec<Fraction>) =
+            parts.map(|part| (part.sums.exact, part.in_currency)).unzip();
         let credits = Printed::column_of(self.amount, &exact)?;
-        let rate = self.credit_rate.as_ref();
-        let currency =
-            rate.zip(self.currency_amount).map(|(rate, total)| in_currency(total, &exact, rate)).transpose()?;
+        let currency = self.currency_amount.map(|total| Printed::column_of(total, &in_currency)).transpose()?;
         Ok((credits, currency))
+    }
+}
+
+/// A part of a statement, across its lines.
+struct Part {
+    sums: Sums,
+    /// Its exact amount at the rate of each line.
+    in_currency: Fraction,
+}
+
+impl Part {
+    fn none() -> Part {
+        Part { sums: Sums::none(), in_currency: Fraction::ZERO }
+    }
+
+    fn add(&mut self, sums: &Sums, rate: Option<Rate>) -> Result<(), Overflow> {
+        if let Some(rate) = rate {
+            self.in_currency = self.in_currency.plus(sums.exact.times(rate.fraction())?)?;
+        }
+        self.sums = std::mem::replace(&mut self.sums, Sums::none()).plus(sums)?;
+        Ok(())
     }
 }
 
@@ -286,6 +338,7 @@ fn sums_by_line<'a, T: Ord + Copy>(
         let payer = charge.payer;
         let key = (
             charge.kind,
+            charge.corrects.map(|corrects| corrects.month),
             payer.workload,
             charge.sku,
             payer.pool,
@@ -297,14 +350,15 @@ fn sums_by_line<'a, T: Ord + Copy>(
         by_number.entry((key, attribute(charge))).or_insert_with(Sums::none).add_charge(charge);
     }
     let mut by_word: SumsByLine<T> = BTreeMap::new();
-    for (((kind, workload, sku, pool, service_class, rate, weight, end_cause), attribute), mut sums) in by_number {
+    for ((key, attribute), mut sums) in by_number {
+        let (kind, corrects, workload, sku, pool, service_class, rate, weight, end_cause) = key;
         let (Some(sku), Some(pool)) = (names.sku(sku), names.pool(pool)) else { return Ok(None) };
         sums.price(sku, weight, rate)?;
         if kind == ChargeKind::Adjustment {
             sums = sums.of_amount_alone();
         }
         let (sku, pool) = (sku.clone(), pool.clone());
-        let key = LineKey { kind, workload, sku, pool, service_class, rate, weight, end_cause };
+        let key = LineKey { kind, corrects, workload, sku, pool, service_class, rate, weight, end_cause };
         let entry = by_word.entry((key, attribute)).or_insert_with(Sums::none);
         *entry = std::mem::replace(entry, Sums::none()).plus(&sums)?;
     }
@@ -313,33 +367,48 @@ fn sums_by_line<'a, T: Ord + Copy>(
 
 impl MoneyColumn {
     /// Prints exact amounts so that they add up: credits by largest remainder under their total; currency from the
-    /// printed credit total at the rate, spread first over runs of equal `sections`, then over lines.
+    /// printed credit amounts at the rates, spread first over runs of equal `sections`, then over lines. `rates` are that
+    /// of the whole, and that of each line.
     ///
     /// # Errors
     /// [`Overflow`] where a number cannot be held exactly.
     pub fn spread<S: PartialEq>(
         exact: &[Fraction],
         sections: &[S],
-        credit_rate: Option<&CreditRate>,
+        rates: Option<(Rate, &[Rate])>,
     ) -> Result<MoneyColumn, Overflow> {
         let credits = Printed::<2>::column(exact)?;
-        let Some(rate) = credit_rate else { return Ok(MoneyColumn { credits, currency: None }) };
-        let total = Printed::rounded(credits.total.fraction().times(rate.rate.fraction())?)?;
-        let pairs: Vec<(&S, &Fraction)> = sections.iter().zip(exact).collect();
+        let Some((own, rates)) = rates else { return Ok(MoneyColumn { credits, currency: None }) };
+        let at_rates = credits.parts.iter().copied().zip(rates.iter().copied());
+        let total = in_currency(credits.total, own, at_rates)?;
+        let converted = exact.iter().zip(rates).map(|(exact, rate)| exact.times(rate.fraction()));
+        let converted = converted.collect::<Result<Vec<_>, _>>()?;
+        let pairs: Vec<(&S, &Fraction)> = sections.iter().zip(&converted).collect();
         let groups: Vec<Vec<Fraction>> =
             pairs.chunk_by(|a, b| a.0 == b.0).map(|group| group.iter().map(|(_, exact)| **exact).collect()).collect();
         let sums = groups.iter().map(|group| Fraction::sum(group.iter().copied())).collect::<Result<Vec<_>, _>>()?;
         let mut parts = Vec::new();
-        for (group, total) in groups.iter().zip(in_currency(total, &sums, rate)?.parts) {
-            parts.extend(in_currency(total, group, rate)?.parts);
+        for (group, total) in groups.iter().zip(Printed::column_of(total, &sums)?.parts) {
+            parts.extend(Printed::column_of(total, group)?.parts);
         }
         Ok(MoneyColumn { credits, currency: Some(Column { total, parts }) })
     }
 }
 
-fn in_currency(total: Printed<2>, exact: &[Fraction], rate: &CreditRate) -> Result<Column<2>, Overflow> {
-    let converted = exact.iter().map(|exact| exact.times(rate.rate.fraction())).collect::<Result<Vec<_>, _>>()?;
-    Printed::column_of(total, &converted)
+/// A printed total in currency, rounded once: at its own rate, but for those of its printed parts that have another.
+///
+/// # Errors
+/// [`Overflow`] where a number cannot be held exactly.
+pub fn in_currency(
+    total: Printed<2>,
+    own: Rate,
+    parts: impl IntoIterator<Item = (Printed<2>, Rate)>,
+) -> Result<Printed<2>, Overflow> {
+    let mut exact = total.fraction().times(own.fraction())?;
+    for (part, rate) in parts.into_iter().filter(|(_, rate)| *rate != own) {
+        exact = exact.plus(part.fraction().times(rate.fraction().minus(own.fraction())?)?)?;
+    }
+    Printed::rounded(exact)
 }
 
 fn part<const PLACES: u32>(column: &Column<PLACES>, index: usize) -> Printed<PLACES> {

@@ -96,8 +96,8 @@ fn side(priced: &PricedPeriod, books: &Books) -> Result<Side, AppError> {
 }
 
 fn draft(priced: &PricedPeriod, books: &Books, view: StatementView, charges: &[Charge]) -> Result<Draft, AppError> {
-    let rate = books.prices.credit_rate(priced.period.month);
-    let made: Statement = statements::statement_of(charges.iter(), &priced.words, rate)?;
+    let rates = statements::credit_rates(priced, books);
+    let made: Statement = statements::statement_of(charges.iter(), &priced.words, &rates)?;
     let by_experiment = made.by_experiment(charges, &priced.words)?;
     let by_experiment = by_experiment.ok_or_else(|| statements::lost("a word behind a charge"))?;
     let named = |line: ExperimentLine| (priced.words.experiment(line.experiment).map(str::to_owned), line);
@@ -237,8 +237,8 @@ fn sums_differ(a: &Sums, b: &Sums) -> bool {
 
 fn lines(sides: NowThen<&[StatementLine]>) -> Vec<LineDiff> {
     fn group(line: &StatementLine) -> impl Ord + '_ {
-        let LineKey { kind, end_cause, workload, sku, pool, service_class, .. } = &line.key;
-        (*kind, *end_cause, *workload, &sku.code, pool, *service_class)
+        let LineKey { kind, corrects, end_cause, workload, sku, pool, service_class, .. } = &line.key;
+        (*kind, *corrects, *end_cause, *workload, &sku.code, pool, *service_class)
     }
     let mut pairs = pairs(sides, group, |a, b| a.key == b.key);
     pairs.retain(|pair| match (pair.now, pair.then) {

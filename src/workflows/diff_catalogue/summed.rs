@@ -68,7 +68,7 @@ fn summed(db: &mut Db, stored: &[Usage], days: &Days, changes: &[Instant]) -> Re
     for (day, nodes) in days.values() {
         let slots = slots(*day, changes);
         for node in nodes {
-            usages.extend(usage_by_slot(&counted::of_day(db, *node, *day)?, &slots)?);
+            usages.extend(usage_by_slot(&counted::of_day(db, *node, *day, counted::NOW)?, &slots)?);
         }
     }
     Ok(usages)

@@ -71,9 +71,6 @@ fn provisional(db: &mut Db, pending: &mut Pending, context: &Context<'_>) -> Res
     for record in &context.report.head {
         let Ok(content) = &record.content else { continue };
         let Some(segment) = context.segment(record, content, true) else { continue };
-        if closed.iter().any(|month| month.intersection(content.interval).is_some()) {
-            continue;
-        }
         let key = segment.segment.key;
         let of_key = (key.node, key.epoch, key.hour);
         let stored = match pending.segments.get(&key) {
@@ -81,11 +78,10 @@ fn provisional(db: &mut Db, pending: &mut Pending, context: &Context<'_>) -> Res
             None => reported_segment::held(db, of_key, (key.number, key.number))?.remove(&key.number),
         };
         match stored {
-            None => pending.store(context.calendar, segment),
+            None => pending.put(db, context, segment, (&closed, false))?,
             // Of two heads the one that saw more.
             Some(stored) if stored.provisional && stored.segment.interval.end() < content.interval.end() => {
-                reported_segment::remove_provisional(db, key)?;
-                pending.store(context.calendar, segment);
+                pending.put(db, context, segment, (&closed, true))?;
             }
             Some(_) => {}
         }

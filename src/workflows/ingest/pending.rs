@@ -75,6 +75,8 @@ fn last_of(end: Instant) -> Instant {
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) segments: BTreeMap<SegmentKey, ReportedSegment>,
+    /// When those came of which a month was closed.
+    late: BTreeMap<SegmentKey, Instant>,
     pub(super) heads: BTreeMap<NodeId, Head>,
     pub(super) aside: Vec<RecordAside>,
     marks: BTreeSet<Mark>,
@@ -85,9 +87,32 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Stores a segment, in the place of one of its identity, and marks its day: both days of its hour, where one begins
-    /// within it, since what counts is worked out hour by hour.
-    pub(super) fn store(&mut self, calendar: &BillingCalendar, reported: ReportedSegment) {
+    /// Stores a segment, perhaps in the place of a provisional one of its identity. Where a month that it lies in
+    /// is closed, it is late, and what it takes the place of is kept: the month was closed with that.
+    pub(super) fn put(
+        &mut self,
+        db: &mut Db,
+        context: &Context<'_>,
+        reported: ReportedSegment,
+        (closed, replaces): (&[Interval], bool),
+    ) -> Result<(), AppError> {
+        let (key, interval) = (reported.segment.key, reported.segment.interval);
+        let is_late = closed.iter().any(|month| month.intersection(interval).is_some());
+        if is_late {
+            self.late.insert(key, context.now);
+        }
+        match (replaces, is_late) {
+            (false, _) => {}
+            (true, false) => reported_segment::remove_provisional(db, key)?,
+            (true, true) => reported_segment::supersede_provisional(db, key, context.now)?,
+        }
+        self.store(context.calendar, reported);
+        Ok(())
+    }
+
+    /// Stores a segment, and marks its day: both days of its hour, where one begins within it, since what counts is
+    /// worked out hour by hour.
+    fn store(&mut self, calendar: &BillingCalendar, reported: ReportedSegment) {
         let key = reported.segment.key;
         for at in [key.hour.start(), last_of(key.hour.next().start())] {
             let marked = |mark: &Mark| mark.node == key.node && calendar.day_of(mark.day_start).contains(at);
@@ -136,7 +161,7 @@ impl Pending {
     /// Writes all of it.
     pub(super) fn write(self, db: &mut Db) -> Result<(), AppError> {
         let segments: Vec<ReportedSegment> = self.segments.into_values().collect();
-        reported_segment::insert(db, &segments)?;
+        reported_segment::insert(db, &segments, &self.late)?;
         reported_segment::keep_aside(db, &self.aside)?;
         head::replace(db, &self.heads.into_values().collect::<Vec<_>>())?;
         Ok(usage::mark(db, &self.marks.into_iter().collect::<Vec<_>>())?)

@@ -46,7 +46,9 @@ pub(super) fn take(
             continue;
         }
         let key = segment.segment.key;
-        match pending.segments.get(&key).or_else(|| known.get(&key)) {
+        let stored = pending.segments.get(&key).or_else(|| known.get(&key));
+        let replaces = stored.is_some();
+        match stored {
             Some(stored) if *stored == segment => {
                 answers.push(held(name, Outcome::Known));
                 continue;
@@ -57,15 +59,9 @@ pub(super) fn take(
                 answers.push(answer(name, RecordCode::OtherContent, "its identity is held with other content"));
                 continue;
             }
-            _ if closed.iter().any(|month| month.intersection(content.interval).is_some()) => {
-                pending.aside.push(aside_of(context, place, key, AsideReason::MonthClosed));
-                answers.push(answer(name, RecordCode::MonthClosed, "its month is closed; it waits for a correction"));
-                continue;
-            }
-            Some(_) => reported_segment::remove_provisional(db, key)?,
-            None => {}
+            _ => {}
         }
-        pending.store(context.calendar, segment);
+        pending.put(db, context, segment, (&closed, replaces))?;
         answers.push(held(name, Outcome::Accepted));
     }
     Ok(answers)

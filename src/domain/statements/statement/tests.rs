@@ -65,7 +65,7 @@ fn a_charge(share_us: i64, sku: i32, rate: &str, workload: Workload, experiment:
 }
 
 fn statement(charges: &[Charge], credit_rate: Option<&CreditRate>) -> Statement {
-    Statement::of(charges, &words(), credit_rate).unwrap().unwrap()
+    Statement::of(charges, &words(), &CreditRates::own(credit_rate.cloned())).unwrap().unwrap()
 }
 
 #[test]
