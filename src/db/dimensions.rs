@@ -372,6 +372,15 @@ pub fn node_name(db: &mut Db, id: NodeId) -> Result<String, DbError> {
         .ok_or_else(|| missing(format!("node {}", id.0)))
 }
 
+/// The cluster that a node is in.
+///
+/// # Errors
+/// What the database says.
+pub fn cluster_of(db: &mut Db, id: NodeId) -> Result<ClusterId, DbError> {
+    on_db!(db, c => node::table.find(id.0).select(node::cluster_id).first(c).optional())?
+        .ok_or_else(|| missing(format!("node {}", id.0)))
+}
+
 /// All clusters by number.
 ///
 /// # Errors

@@ -6,6 +6,7 @@
 //! Functions take a connection, never open one; callers decide what is one transaction.
 
 pub mod allocation;
+pub mod attempt;
 pub mod audit;
 pub mod catalogue;
 pub mod check;

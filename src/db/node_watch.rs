@@ -49,18 +49,17 @@ pub fn all(db: &mut Db) -> Result<Vec<NodeWatch>, DbError> {
     Ok(rows.into_iter().map(watch).collect())
 }
 
-/// The watched nodes of the cluster that a node is in.
+/// The watched nodes of a cluster.
 ///
 /// # Errors
 /// What the database says.
-pub fn beside(db: &mut Db, of: NodeId) -> Result<Vec<NodeId>, DbError> {
+pub fn of_cluster(db: &mut Db, cluster: crate::dimensions::ClusterId) -> Result<Vec<NodeId>, DbError> {
     use crate::schema::node;
-    let cluster: Option<i32> = on_db!(db, c => node::table.find(of.0).select(node::cluster_id).first(c).optional())?;
     let rows: Vec<i32> = on_db!(db, c => node_watch::table
         .inner_join(node::table.on(node::id.eq(node_watch::node_id)))
-        .filter(node::cluster_id.eq(cluster.unwrap_or(0)))
-        .select(node_watch::node_id)
+        .filter(node::cluster_id.eq(cluster))
         .order(node_watch::node_id)
+        .select(node_watch::node_id)
         .load(c))?;
     Ok(rows.into_iter().map(NodeId).collect())
 }

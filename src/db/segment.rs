@@ -168,6 +168,39 @@ pub fn of_hours(db: &mut Db, node: NodeId, hours: &[Hour], known_by: Instant) ->
     rows.into_iter().map(Segment::try_from).collect()
 }
 
+/// What schedulers' books tell of a node in these hours: the segments of these stand-ins for pools that name it.
+///
+/// # Errors
+/// What the database says.
+pub fn of_books_on(db: &mut Db, stand_ins: &[NodeId], node: NodeId, hours: &[Hour]) -> Result<Vec<Segment>, DbError> {
+    let hours: Vec<i64> = hours.iter().map(|hour| hour.number()).collect();
+    let stand_ins: Vec<i32> = stand_ins.iter().map(|node| node.0).collect();
+    let rows: Vec<Row> = on_db!(db, c => segment::table
+        .filter(segment::hour.eq_any(&hours).and(segment::node_id.eq_any(&stand_ins)))
+        .filter(segment::on_node_id.eq(node.0).and(segment::source.eq(Source::Scheduler.code())))
+        .select(Row::as_select())
+        .load(c))?;
+    rows.into_iter().map(Segment::try_from).collect()
+}
+
+/// The nodes that the segments of an imported attempt name.
+///
+/// # Errors
+/// What the database says.
+pub fn named_nodes(db: &mut Db, stand_in: NodeId, job: JobId, interval: Interval) -> Result<Vec<NodeId>, DbError> {
+    let hours: Vec<i64> = interval.hours().map(Hour::number).collect();
+    let mut nodes = std::collections::BTreeSet::new();
+    for hours in hours.chunks(8_192) {
+        let rows: Vec<i32> = on_db!(db, c => segment::table
+            .filter(segment::hour.eq_any(hours).and(segment::node_id.eq(stand_in.0)).and(segment::epoch.eq(job.0)))
+            .select(segment::on_node_id)
+            .distinct()
+            .load(c))?;
+        nodes.extend(rows.into_iter().map(NodeId));
+    }
+    Ok(nodes.into_iter().collect())
+}
+
 /// The jobs of which collectors told on these nodes in a billing day, in the order of their numbers.
 ///
 /// # Errors

@@ -84,6 +84,17 @@ pub fn of_node(db: &mut Db, node: NodeId) -> Result<Vec<KnownUnit>, DbError> {
     Ok(rows.into_iter().map(known).collect())
 }
 
+/// The UUIDs of some GPUs, by number.
+///
+/// # Errors
+/// What the database says.
+pub fn uuids_of(db: &mut Db, gpus: &[GpuId]) -> Result<BTreeMap<GpuId, String>, DbError> {
+    let ids: Vec<i32> = gpus.iter().map(|gpu| gpu.0).collect();
+    let rows: Vec<(i32, String)> =
+        on_db!(db, c => gpu::table.filter(gpu::id.eq_any(&ids)).select((gpu::id, gpu::uuid)).load(c))?;
+    Ok(rows.into_iter().map(|(id, uuid)| (GpuId(id), uuid)).collect())
+}
+
 /// The nodes that have or had units: those on which a collector reports.
 ///
 /// # Errors

@@ -4,9 +4,11 @@
 //! wherever they come from, become [`Usage`] by slot. Time is conserved at each step, to the microsecond.
 //! [`observed`] counts what collectors saw of a unit once, and tells what nobody saw.
 //! [`corrections`] says what a month that is closed should have held beside what it holds.
+//! [`beside_books`] fills what nobody saw from a scheduler's books.
 //! [`capacity_of_hour`] compares what was held with what existed.
 
 mod allocation;
+mod beside_books;
 mod capacity;
 mod corrections;
 mod observed;
@@ -15,6 +17,7 @@ mod unit_life;
 mod usage;
 
 pub use allocation::{Allocation, Placement};
+pub use beside_books::{BesideBooks, LastHeld, UnitOrder, beside_books};
 pub use capacity::{Capacity, Holding, HourCapacity, NodeKey, Outage, Stock, StockKey, capacity_of_hour};
 pub use corrections::{EntryKind, UsageEntry, corrections};
 pub use observed::{Disagreement, Finding, Observed, UnitLife, observed};

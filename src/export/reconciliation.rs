@@ -59,7 +59,9 @@ pub fn text(report: &Reconciliation) -> Result<String, AppError> {
 
 fn shown(finding: &ReconcileFinding) -> String {
     let place = if finding.place.is_empty() { String::new() } else { format!(" {}", finding.place) };
-    format!("{} {}{place}, {}: {}\n", finding.node, finding.gpu, finding.interval, sentence(finding.what))
+    let job = if finding.job.is_empty() { String::new() } else { format!(" job {}", finding.job) };
+    let gpu = if finding.gpu.is_empty() { String::new() } else { format!(" {}", finding.gpu) };
+    format!("{}{gpu}{place}{job}, {}: {}\n", finding.node, finding.interval, sentence(finding.what))
 }
 
 fn sentence(what: FindingKind) -> &'static str {
@@ -73,6 +75,15 @@ fn sentence(what: FindingKind) -> &'static str {
         FindingKind::Told(Disagreement::OutsideLife) => {
             "told of time in which the unit did not exist, so that it does not count"
         }
+        FindingKind::Told(Disagreement::AllocatedMore) => {
+            "the scheduler's list tells of more GPUs than the job was seen to hold and than were free; the excess is not charged"
+        }
+        FindingKind::Told(Disagreement::SeenMore) => {
+            "the job was seen on more GPUs than the scheduler's list tells; all of them are charged"
+        }
+        FindingKind::Told(Disagreement::OtherFacts) => {
+            "the scheduler's list tells of another user or account than the collector; the list's count"
+        }
         FindingKind::TwoNodes => {
             "another node tells of this GPU at the same time, and both are counted; was a node renamed or copied?"
         }
@@ -85,6 +96,9 @@ fn code(what: FindingKind) -> &'static str {
         FindingKind::Told(Disagreement::Overlap) => "overlap",
         FindingKind::Told(Disagreement::Shares) => "shares",
         FindingKind::Told(Disagreement::OutsideLife) => "outside-life",
+        FindingKind::Told(Disagreement::AllocatedMore) => "allocated-more",
+        FindingKind::Told(Disagreement::SeenMore) => "seen-more",
+        FindingKind::Told(Disagreement::OtherFacts) => "other-facts",
         FindingKind::Layout => "layout",
         FindingKind::TwoNodes => "two-nodes",
     }
@@ -121,6 +135,7 @@ pub fn json(report: &Reconciliation) -> Result<String, AppError> {
                 "node": finding.node,
                 "gpu": finding.gpu,
                 "place": finding.place,
+                "job": finding.job,
                 "interval": [finding.interval.start().to_string(), finding.interval.end().to_string()],
                 "code": code(finding.what),
             })

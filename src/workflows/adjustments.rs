@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::allocation::{self, AttemptEnd};
-use gpuledger_db::{Db, closing, dimensions, period, segment};
+use gpuledger_db::{Db, closing, dimensions, node_watch, period, segment};
 use gpuledger_domain::calendar::{BillingCalendar, Month, Period, slots};
 use gpuledger_domain::ids::{JobId, NodeId};
 use gpuledger_domain::metering::{Usage, usage_by_slot};
@@ -92,15 +92,19 @@ impl TakenOver {
             return Ok(usages);
         }
         let memberships = dimensions::memberships(db)?;
-        let nodes: Vec<NodeId> = memberships.nodes().collect();
         let changes = books.changes(&memberships);
+        let stand_ins: Vec<NodeId> = memberships.nodes().collect();
+        // Where no collector reports, an attempt's segments are found by their key.
+        let watched = !node_watch::all(db)?.is_empty();
         for earlier in open {
             for (job, held) in &earlier.attempts {
                 let Some(within) = held.intersection(earlier.period.interval) else { continue };
                 for day in calendar.days(within) {
-                    let hours: Vec<Hour> = day.hours().collect();
-                    let segments = segment::of_attempt(db, &nodes, *job, &hours)?;
-                    let segments = counted::of_books(db, segments, day, counted::NOW)?;
+                    let segments = if watched {
+                        counted::of_job(db, *job, day, counted::NOW)?
+                    } else {
+                        segment::of_attempt(db, &stand_ins, *job, &day.hours().collect::<Vec<Hour>>())?
+                    };
                     usages.extend(usage_by_slot(&segments, &slots(day, &changes))?);
                 }
             }

@@ -1,20 +1,25 @@
 //! The segments that count. What is stored is what was told; of the same GPU and time, several may have told.
 //!
 //! On a node on which a collector reports, its segments count, each instant once, and what nobody saw is unobserved
-//! ([`observed`]). What a scheduler's books say of such a node is left out for each billing day of which the collector
-//! told: the two describe the same time and are never added. On every other node the books count.
+//! ([`observed`]). What a scheduler's books say of such a node is not added for a billing day of which the collector told:
+//! the two describe the same time. It fills what nobody was seen to hold ([`NodeBooks`]), and its attempts and facts
+//! take the place of the collector's where they are of one job. On every other node and day the books count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::node_watch::{self, NodeWatch};
 use gpuledger_db::usage::{self, Mark};
-use gpuledger_db::{Db, allocation, segment, unit};
+use gpuledger_db::{Db, allocation, attempt, dimensions, segment, unit};
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::ids::{JobId, NodeId, UnitId};
 use gpuledger_domain::metering::{Finding, Life, Observed, Segment, Source, UnitLife, lives, observed};
 use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use crate::error::AppError;
+
+mod books;
+
+use books::NodeBooks;
 
 /// Everything that is known now, and not only what was by some instant.
 pub const NOW: Instant = Instant::MAX;
@@ -27,10 +32,10 @@ pub const AT_CLOSE: Instant = Instant::MIN;
 /// # Errors
 /// The database's, or a total that cannot be divided.
 pub fn of_day(db: &mut Db, node: NodeId, day: Interval, known_by: Instant) -> Result<Vec<Segment>, AppError> {
-    Ok(told_of_day(db, node, day, known_by)?.0)
+    Ok(counted_of_day(db, node, day, known_by)?.0)
 }
 
-/// As [`of_day`], with what does not stand as it was told.
+/// As [`of_day`], with what does not stand as it was told, and where a scheduler's books tell of other things.
 ///
 /// # Errors
 /// The database's, or a total that cannot be divided.
@@ -40,11 +45,21 @@ pub fn told_of_day(
     day: Interval,
     known_by: Instant,
 ) -> Result<(Vec<Segment>, Vec<Finding>), AppError> {
+    let (segments, mut findings, books) = counted_of_day(db, node, day, known_by)?;
+    if let Some(books) = books {
+        findings.extend(books.other_facts(db)?);
+    }
+    Ok((segments, findings))
+}
+
+type Counted = (Vec<Segment>, Vec<Finding>, Option<NodeBooks>);
+
+fn counted_of_day(db: &mut Db, node: NodeId, day: Interval, known_by: Instant) -> Result<Counted, AppError> {
     let hours: Vec<Hour> = day.hours().collect();
     let told = segment::of_hours(db, node, &hours, known_by)?;
     match node_watch::find(db, node)? {
-        None => Ok((of_books(db, told, day, known_by)?, Vec::new())),
-        Some(watch) => Ok(of_collector(db, &watch, &told, day)?),
+        None => Ok((of_books(db, told, day, known_by)?, Vec::new(), None)),
+        Some(watch) => of_collector(db, &watch, &told, day),
     }
 }
 
@@ -81,7 +96,8 @@ fn reported_jobs(
     (day, known_by): (Interval, Instant),
     told: &[Segment],
 ) -> Result<Vec<JobId>, AppError> {
-    let watched = node_watch::beside(db, stand_in)?;
+    let cluster = dimensions::cluster_of(db, stand_in)?;
+    let watched = node_watch::of_cluster(db, cluster)?;
     if watched.is_empty() {
         return Ok(Vec::new());
     }
@@ -99,37 +115,47 @@ fn reported_jobs(
 /// # Errors
 /// The database's, or a total that cannot be divided.
 pub fn of_job(db: &mut Db, job: JobId, day: Interval, known_by: Instant) -> Result<Vec<Segment>, AppError> {
-    let told = segment::of_job(db, job, &day.hours().collect::<Vec<_>>(), known_by)?;
-    let nodes: BTreeSet<NodeId> = told.iter().map(|segment| segment.key.node).collect();
+    let hours: Vec<Hour> = day.hours().collect();
+    // A collector may have told of it as of another attempt of the same id.
+    let same = attempt::of_same_id(db, &[job])?.remove(&job).unwrap_or_else(|| vec![job]);
+    let mut told = Vec::new();
+    for job in same {
+        told.extend(segment::of_job(db, job, &hours, known_by)?);
+    }
+    let nodes: BTreeSet<NodeId> =
+        told.iter().flat_map(|segment| [segment.key.node, segment.on_node]).filter(|node| node.0 != 0).collect();
     let mut counted = Vec::with_capacity(told.len());
     for node in nodes {
         if node_watch::find(db, node)?.is_some() {
             counted.extend(of_day(db, node, day, known_by)?.into_iter().filter(|segment| segment.job == job));
         } else {
-            let of_node = told.iter().filter(|segment| segment.key.node == node).cloned().collect();
-            counted.extend(of_books(db, of_node, day, known_by)?);
+            let of_node = told.iter().filter(|segment| segment.key.node == node && segment.job == job);
+            counted.extend(of_books(db, of_node.cloned().collect(), day, known_by)?);
         }
     }
     counted.sort_by_key(|segment| (segment.key, segment.interval));
     Ok(counted)
 }
 
-fn of_collector(
-    db: &mut Db,
-    watch: &NodeWatch,
-    told: &[Segment],
-    day: Interval,
-) -> Result<(Vec<Segment>, Vec<Finding>), AppError> {
-    let mut by_hour: BTreeMap<Hour, Vec<Segment>> = BTreeMap::new();
+fn of_collector(db: &mut Db, watch: &NodeWatch, told: &[Segment], day: Interval) -> Result<Counted, AppError> {
     let units = unit::of_node(db, watch.node)?;
     let always = Interval::new(Instant::MIN, Instant::MAX);
     let all = always.map_or_else(Vec::new, |always| lives(&units, always));
     // Whoever told of a unit, it is the one that was told of first.
     let first = all.iter().flat_map(|life| life.sights.iter().map(|sight| (*sight, life.unit.unit)));
     let first: BTreeMap<UnitId, UnitId> = first.collect();
-    for segment in told.iter().filter(|segment| segment.source == Source::Agent) {
+    let seen: Vec<Segment> = told.iter().filter(|segment| segment.source == Source::Agent).cloned().collect();
+    let reported = seen.iter().any(|segment| segment.interval.intersection(day).is_some());
+    let mut books = if reported { Some(NodeBooks::load(db, watch.node, day, &units, &seen)?) } else { None };
+    let mut by_hour: BTreeMap<Hour, Vec<Segment>> = BTreeMap::new();
+    for segment in seen {
         let unit = first.get(&segment.unit).copied().unwrap_or(segment.unit);
-        by_hour.entry(segment.key.hour).or_default().push(Segment { unit, ..segment.clone() });
+        let segment = Segment { unit, ..segment };
+        let segment = match &mut books {
+            Some(books) => books.joined(segment),
+            None => segment,
+        };
+        by_hour.entry(segment.key.hour).or_default().push(segment);
     }
     let (mut counted, mut findings) = (Vec::new(), Vec::new());
     for (hour, within) in whole_hours(day) {
@@ -141,10 +167,18 @@ fn of_collector(
             continue;
         }
         let Observed { segments, findings: found } = observed(watch.node, &of_hour, &lives)?;
-        counted.extend(segments);
         findings.extend(found);
+        let segments = match &mut books {
+            Some(books) => {
+                let (segments, found) = books.fill(hour, segments)?;
+                findings.extend(found);
+                segments
+            }
+            None => segments,
+        };
+        counted.extend(segments);
     }
-    Ok((counted, findings))
+    Ok((counted, findings, books))
 }
 
 /// The hours of a day, whole also where the day begins within one.

@@ -12,6 +12,7 @@ mod kept;
 mod places;
 mod store;
 mod told;
+mod watched;
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 

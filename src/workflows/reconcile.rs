@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use gpuledger_db::{Db, dimensions, late_usage, node_watch, unit, usage};
+use gpuledger_db::{Db, allocation, dimensions, late_usage, node_watch, unit, usage};
 use gpuledger_domain::calendar::{BillingCalendar, slots};
-use gpuledger_domain::ids::{ClusterName, GpuId, NodeId, PoolName, SkuId};
+use gpuledger_domain::ids::{ClusterName, GpuId, JobId, NodeId, PoolName, SkuId};
 use gpuledger_domain::metering::{Disagreement, Finding, State, UnitLife};
 use gpuledger_domain::pricing::Sku;
 use gpuledger_domain::time::{Instant, Interval};
@@ -49,6 +49,8 @@ pub struct ReconcileFinding {
     pub gpu: String,
     /// See [`gpuledger_domain::metering::KnownUnit::place`].
     pub place: String,
+    /// The job, as its source calls it, where it is about one; else empty.
+    pub job: String,
     /// When.
     pub interval: Interval,
     /// What is wrong.
@@ -125,7 +127,10 @@ pub fn reconcile(
         findings.extend(words.on_two_nodes(&by_gpu));
     }
     days.sort_by(|a, b| (a.day, &a.pool, &a.cluster, &a.node).cmp(&(b.day, &b.pool, &b.cluster, &b.node)));
-    findings.sort_by(|a, b| (&a.node, &a.gpu, &a.place, a.interval).cmp(&(&b.node, &b.gpu, &b.place, b.interval)));
+    let place = |found: &ReconcileFinding| {
+        (found.node.clone(), found.gpu.clone(), found.place.clone(), found.interval, found.job.clone(), found.what)
+    };
+    findings.sort_by_cached_key(place);
     let whole = asked.first().zip(asked.last()).and_then(|(first, last)| Interval::new(first.start(), last.end()));
     Ok(Reconciliation { interval: whole.unwrap_or(interval), days, findings })
 }
@@ -223,6 +228,7 @@ impl Words {
                     node: (*name).to_owned(),
                     gpu: self.gpus.get(id).cloned().unwrap_or_default(),
                     place: String::new(),
+                    job: String::new(),
                     interval,
                     what: FindingKind::TwoNodes,
                 }));
@@ -242,12 +248,15 @@ impl Words {
         let name = self.node(node).map_or_else(String::new, |(_, name)| name.to_owned());
         let gpu = |id: GpuId| self.gpus.get(&id).cloned().unwrap_or_default();
         let (_, told) = counted::told_of_day(db, node, day, counted::NOW)?;
+        let jobs: Vec<JobId> = told.iter().map(|found| found.job).filter(|job| job.0 != 0).collect();
+        let jobs = allocation::names(db, &jobs)?;
         let finding = |found: Finding| {
             let known = units.iter().find(|known| known.unit == found.unit);
             ReconcileFinding {
                 node: name.clone(),
                 gpu: known.map_or_else(String::new, |known| gpu(known.gpu)),
                 place: known.map_or_else(String::new, |known| known.place.clone()),
+                job: jobs.get(&found.job).map_or_else(String::new, |(_, name)| name.source_id.clone()),
                 interval: found.interval,
                 what: FindingKind::Told(found.what),
             }
@@ -261,8 +270,8 @@ impl Words {
         }
         for (id, parts) in by_gpu {
             for interval in not_whole(&parts)? {
-                let (node, gpu, place) = (name.clone(), gpu(id), String::new());
-                findings.push(ReconcileFinding { node, gpu, place, interval, what: FindingKind::Layout });
+                let (node, gpu, place, job) = (name.clone(), gpu(id), String::new(), String::new());
+                findings.push(ReconcileFinding { node, gpu, place, job, interval, what: FindingKind::Layout });
             }
         }
         Ok(findings)

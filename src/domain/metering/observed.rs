@@ -32,17 +32,26 @@ pub enum Disagreement {
     Shares,
     /// The unit is not known to have existed then; the time does not count.
     OutsideLife,
+    /// A scheduler's books tell of more units of a job than it was seen to hold and than were free; the excess does not
+    /// count.
+    AllocatedMore,
+    /// A job was seen to hold more units than a scheduler's books tell.
+    SeenMore,
+    /// A scheduler's books tell of another user or account than the collector; the books' count.
+    OtherFacts,
 }
 
 /// Something that a person should look at.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Finding {
-    /// The unit.
+    /// The unit; 0 where it is about a job on any.
     pub unit: UnitId,
     /// When.
     pub interval: Interval,
     /// The segment, or the first of those that do not fit together.
     pub key: SegmentKey,
+    /// The job, where it is about one; else 0.
+    pub job: JobId,
     /// What is wrong.
     pub what: Disagreement,
 }
@@ -81,6 +90,7 @@ pub fn observed(node: NodeId, segments: &[Segment], lives: &[UnitLife]) -> Resul
             unit,
             interval: segment.interval,
             key: segment.key,
+            job: JobId(0),
             what: Disagreement::OutsideLife,
         };
         all.findings.extend(told.iter().map(unknown));
@@ -96,7 +106,13 @@ fn of_unit(node: NodeId, life: &UnitLife, told: &[&Segment], all: &mut Observed)
         let mut free: Vec<Interval> = Vec::new();
         for segment in epoch {
             let mut find = |what| {
-                all.findings.push(Finding { unit: life.unit, interval: segment.interval, key: segment.key, what });
+                all.findings.push(Finding {
+                    unit: life.unit,
+                    interval: segment.interval,
+                    key: segment.key,
+                    job: JobId(0),
+                    what,
+                });
             };
             let within = segment.interval.intersection(life.interval);
             if within != Some(segment.interval) {
@@ -113,7 +129,7 @@ fn of_unit(node: NodeId, life: &UnitLife, told: &[&Segment], all: &mut Observed)
         let shares_fit = shares_fit(epoch);
         if !shares_fit && let Some(first) = epoch.first() {
             let (unit, key, interval) = (life.unit, first.key, first.interval);
-            all.findings.push(Finding { unit, interval, key, what: Disagreement::Shares });
+            all.findings.push(Finding { unit, interval, key, job: JobId(0), what: Disagreement::Shares });
         }
         counted.extend(parts(epoch, &free, shares_fit)?);
         covered.extend(free);

@@ -22,6 +22,7 @@ use super::fresh::Fresh;
 use super::interned::{Holding, Interned};
 use super::kept::{Kept, outside, whole_hours};
 use super::told::Told;
+use super::watched::WatchedNodes;
 use crate::error::AppError;
 use crate::import::job_record::RefusedLine;
 
@@ -62,6 +63,7 @@ struct Writing {
     segments: Vec<Segment>,
     /// Periods in which an attempt ends otherwise than it was told to.
     other_ends: BTreeSet<Period>,
+    watched: WatchedNodes,
 }
 
 impl<'a> Import<'a> {
@@ -234,7 +236,7 @@ impl<'a> Import<'a> {
         taken_back: Vec<Telling>,
         decided: &mut Decided,
     ) -> Result<(), AppError> {
-        let mut writing = Writing::default();
+        let mut writing = Writing { watched: WatchedNodes::of(db, cluster)?, ..Writing::default() };
         for telling in taken_back {
             self.remove(db, cluster, &mut writing, &telling, &[])?;
             writing.tellings.push(self.nothing(&telling));
@@ -271,6 +273,7 @@ impl<'a> Import<'a> {
         }
         insert_sorted(db, &mut writing.segments)?;
         allocation::insert_tellings(db, &writing.tellings)?;
+        writing.marks.extend(writing.watched.marks(self.calendar));
         usage::mark(db, &writing.marks.into_iter().collect::<Vec<_>>())?;
         for period in &writing.other_ends {
             // Who pays for an attempt may hang on how it ended.
@@ -313,6 +316,7 @@ impl<'a> Import<'a> {
         }
         for placement in &placements {
             self.mark_days(writing, placement.node, placement.interval);
+            writing.watched.touch(placement.on_node, placement.interval);
         }
         let allocation = Allocation { job, revision, placements, suspended_us };
         writing.segments.extend(allocation.segments()?);
@@ -345,6 +349,7 @@ impl<'a> Import<'a> {
         }
         for part in outside(was, kept.iter()) {
             for node in &nodes {
+                writing.watched.touch_those_of(db, *node, telling.job, part)?;
                 segment::remove_superseded(db, *node, telling.job, part)?;
                 self.mark_days(writing, *node, part);
             }
