@@ -4,6 +4,7 @@ mod capacity;
 mod catalogue;
 mod close;
 mod config;
+mod cost;
 mod demo;
 mod doctor;
 mod import;
@@ -11,6 +12,7 @@ mod import_events;
 mod job;
 mod late;
 mod migrate;
+mod recompute;
 mod reconcile;
 mod retire_node;
 mod rules_test;
@@ -66,6 +68,10 @@ enum Command {
     Capacity(capacity::Arguments),
     /// Whether held, idle, stranded, unobserved and out of service sum to what existed, by pool, node and day
     Reconcile(reconcile::Arguments),
+    /// What an open month comes to so far, by team, as it was worked out last
+    Cost(cost::Arguments),
+    /// Work out everything of open months again, and compare it with what is held
+    Recompute(recompute::Arguments),
     /// What came of months after they were closed and where it is charged; and records that cannot count as they are
     Late(late::Arguments),
     /// Close a month: freeze its charges and issue its statements
@@ -149,6 +155,8 @@ fn run(arguments: Arguments) -> Result<Outcome, AppError> {
         Command::Inventory(command) => catalogue::run(&context, CatalogueKind::Inventory, &command),
         Command::Capacity(arguments) => capacity::run(&context, &arguments),
         Command::Reconcile(arguments) => reconcile::run(&context, &arguments),
+        Command::Cost(arguments) => cost::run(&context, &arguments),
+        Command::Recompute(arguments) => recompute::run(&context, &arguments),
         Command::Late(arguments) => late::run(&context, &arguments),
         Command::Close(arguments) => close::run(&context, &arguments),
         Command::Statement(command) => statement::run(&context, &command),

@@ -19,6 +19,7 @@ mod crash;
 mod diff;
 mod frozen;
 mod import_lists;
+mod open_cost;
 mod philly;
 mod properties;
 mod reports;

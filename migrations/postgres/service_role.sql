@@ -8,7 +8,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     billing_zone, id_counter, pool_membership, import, row_identity, allocation, segment, roll_up_mark, usage, period,
     open_cost, closing, statement_counter, ledger_account
     TO SERVICE_ROLE;
-GRANT SELECT, INSERT, UPDATE, DELETE ON late_usage TO SERVICE_ROLE;
+GRANT SELECT, INSERT, UPDATE, DELETE ON late_usage, open_cost_day, price_mark, task TO SERVICE_ROLE;
 GRANT SELECT, INSERT, UPDATE ON node_event, collector_token, head, unit_life, node_watch TO SERVICE_ROLE;
 GRANT DELETE ON head TO SERVICE_ROLE;
 GRANT SELECT, INSERT, DELETE ON record_aside TO SERVICE_ROLE;

@@ -22,11 +22,13 @@ pub mod late_usage;
 pub mod migrations;
 pub mod node_event;
 pub mod node_watch;
+pub mod open_cost;
 pub mod period;
 pub mod reported_segment;
 mod schema;
 pub mod segment;
 pub mod statement;
+pub mod task;
 pub mod unit;
 pub mod usage;
 

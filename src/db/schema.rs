@@ -267,11 +267,11 @@ diesel::table! {
 }
 
 diesel::table! {
-    open_cost (period_start_us, pool_id, day_start_us, team_id, sku_id, service_class, kind, workload, experiment_id, user_name) {
+    open_cost (period_start_us, day_start_us, team_id, pool_id, sku_id, service_class, kind, workload, experiment_id, user_name) {
         period_start_us -> BigInt,
-        pool_id -> Integer,
         day_start_us -> BigInt,
         team_id -> Integer,
+        pool_id -> Integer,
         sku_id -> Integer,
         service_class -> SmallInt,
         kind -> SmallInt,
@@ -282,10 +282,35 @@ diesel::table! {
         estimated_us -> BigInt,
         amount_micros -> BigInt,
         priced -> SmallInt,
+    }
+}
+
+diesel::table! {
+    open_cost_day (period_start_us, day_start_us) {
+        period_start_us -> BigInt,
+        day_start_us -> BigInt,
+        priced_at_us -> BigInt,
         usage_version -> BigInt,
         teams_version -> Integer,
         prices_version -> Integer,
         rules_version -> Integer,
+        pools_version -> BigInt,
+    }
+}
+
+diesel::table! {
+    price_mark (period_start_us, day_start_us) {
+        period_start_us -> BigInt,
+        day_start_us -> BigInt,
+        touches -> BigInt,
+    }
+}
+
+diesel::table! {
+    task (name) {
+        name -> Text,
+        due_at_us -> BigInt,
+        done_at_us -> Nullable<BigInt>,
     }
 }
 
@@ -537,6 +562,9 @@ diesel::allow_tables_to_appear_in_same_query!(
     late_usage,
     period,
     open_cost,
+    open_cost_day,
+    price_mark,
+    task,
     closing,
     charge,
     statement_counter,

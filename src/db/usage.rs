@@ -125,7 +125,36 @@ pub fn mark(db: &mut Db, marks: &[Mark]) -> Result<(), DbError> {
     Ok(())
 }
 
-/// The marks whose day begins in the interval, earliest first; all marks without one.
+/// Marks days of nodes to be compared with what is held, where they are not marked already.
+///
+/// # Errors
+/// What the database says.
+pub fn mark_to_check(db: &mut Db, marks: &[Mark]) -> Result<(), DbError> {
+    let row = |mark: &Mark| {
+        (
+            roll_up_mark::node_id.eq(mark.node.0),
+            roll_up_mark::day_start_us.eq(mark.day_start.micros()),
+            roll_up_mark::touches.eq(0i64),
+        )
+    };
+    for marks in marks.chunks(8_192) {
+        match db {
+            Db::Lite(c) => {
+                for mark in marks {
+                    diesel::insert_into(roll_up_mark::table).values(row(mark)).on_conflict_do_nothing().execute(c)?;
+                }
+            }
+            Db::Pg(c) => {
+                let rows: Vec<_> = marks.iter().map(row).collect();
+                diesel::insert_into(roll_up_mark::table).values(rows).on_conflict_do_nothing().execute(c)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The marks whose day begins in the interval, earliest first; all marks without one. Those that are only to be checked
+/// are not among them.
 ///
 /// # Errors
 /// What the database says.
@@ -133,19 +162,39 @@ pub fn marks(db: &mut Db, interval: Option<Interval>) -> Result<Vec<Mark>, DbErr
     let (from, until) = interval.map_or((Instant::MIN, Instant::MAX), |interval| (interval.start(), interval.end()));
     let rows: Vec<(i32, i64)> = on_db!(db, c => roll_up_mark::table
         .filter(roll_up_mark::day_start_us.ge(from.micros()).and(roll_up_mark::day_start_us.lt(until.micros())))
+        .filter(roll_up_mark::touches.gt(0))
         .select((roll_up_mark::node_id, roll_up_mark::day_start_us))
         .order((roll_up_mark::day_start_us, roll_up_mark::node_id))
         .load(c))?;
-    Ok(rows.into_iter().map(|(node, day)| Mark { node: NodeId(node), day_start: Instant::from_micros(day) }).collect())
+    Ok(rows.into_iter().map(mark_of).collect())
 }
 
-/// Takes a mark for the length of the transaction; `false` if it is gone or another process works on it.
+/// At most so many of the marks that are only to be checked, earliest first.
 ///
 /// # Errors
 /// What the database says.
-pub fn take_mark(db: &mut Db, mark: Mark) -> Result<bool, DbError> {
+pub fn checks(db: &mut Db, most: i64) -> Result<Vec<Mark>, DbError> {
+    let rows: Vec<(i32, i64)> = on_db!(db, c => roll_up_mark::table
+        .filter(roll_up_mark::touches.eq(0))
+        .select((roll_up_mark::node_id, roll_up_mark::day_start_us))
+        .order((roll_up_mark::day_start_us, roll_up_mark::node_id))
+        .limit(most)
+        .load(c))?;
+    Ok(rows.into_iter().map(mark_of).collect())
+}
+
+fn mark_of((node, day): (i32, i64)) -> Mark {
+    Mark { node: NodeId(node), day_start: Instant::from_micros(day) }
+}
+
+/// Takes a mark for the length of the transaction: how often it was touched, 0 where the day is only to be checked;
+/// `None` if it is gone or another process works on it.
+///
+/// # Errors
+/// What the database says.
+pub fn take_mark(db: &mut Db, mark: Mark) -> Result<Option<i64>, DbError> {
     let key = (mark.node.0, mark.day_start.micros());
-    let touches: Option<i64> = match db {
+    Ok(match db {
         Db::Lite(c) => roll_up_mark::table.find(key).select(roll_up_mark::touches).first(c).optional()?,
         Db::Pg(c) => roll_up_mark::table
             .find(key)
@@ -154,8 +203,7 @@ pub fn take_mark(db: &mut Db, mark: Mark) -> Result<bool, DbError> {
             .skip_locked()
             .first(c)
             .optional()?,
-    };
-    Ok(touches.is_some())
+    })
 }
 
 /// Clears a mark that was taken.

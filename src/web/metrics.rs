@@ -20,6 +20,9 @@ pub(super) struct Metrics {
     waiting: IntGauge,
     transactions: IntCounter,
     days: IntCounter,
+    priced: IntCounter,
+    checked: IntCounter,
+    differences: IntCounter,
     rolled_up_at: IntGauge,
 }
 
@@ -44,6 +47,15 @@ impl Metrics {
                     "Transactions in which reports were stored.",
                 )?,
                 days: IntCounter::new("gpuledger_roll_ups_total", "Billing days of nodes that were summed.")?,
+                priced: IntCounter::new("gpuledger_repricings_total", "Billing days of open months that were priced.")?,
+                checked: IntCounter::new(
+                    "gpuledger_recomputed_days_total",
+                    "Days that were worked out again only to be compared with what is held.",
+                )?,
+                differences: IntCounter::new(
+                    "gpuledger_recompute_differences_total",
+                    "Of those, days that were not what they should be.",
+                )?,
                 rolled_up_at: IntGauge::new(
                     "gpuledger_roll_up_timestamp_seconds",
                     "When all that was marked had been summed last, in seconds since 1970.",
@@ -54,10 +66,24 @@ impl Metrics {
             metrics.registry.register(Box::new(metrics.waiting.clone()))?;
             metrics.registry.register(Box::new(metrics.transactions.clone()))?;
             metrics.registry.register(Box::new(metrics.days.clone()))?;
+            metrics.registry.register(Box::new(metrics.priced.clone()))?;
+            metrics.registry.register(Box::new(metrics.checked.clone()))?;
+            metrics.registry.register(Box::new(metrics.differences.clone()))?;
             metrics.registry.register(Box::new(metrics.rolled_up_at.clone()))?;
             Ok(metrics)
         };
         made().map(Arc::new).map_err(|error| AppError::file("metrics", error))
+    }
+
+    /// Days of open months were priced.
+    pub(super) fn repriced(&self, days: usize) {
+        self.priced.inc_by(u64::try_from(days).unwrap_or(u64::MAX));
+    }
+
+    /// Days were compared with what is held.
+    pub(super) fn checked(&self, days: usize, differences: usize) {
+        self.checked.inc_by(u64::try_from(days).unwrap_or(u64::MAX));
+        self.differences.inc_by(u64::try_from(differences).unwrap_or(u64::MAX));
     }
 
     /// A report was taken.

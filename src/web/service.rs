@@ -21,13 +21,16 @@ use super::{answers, reports};
 use crate::clock;
 use crate::config::Config;
 use crate::error::AppError;
-use crate::workflows::{counted, ingest, migrate, roll_up};
+use crate::workflows::reprice::{Repricer, mark_unpriced};
+use crate::workflows::{counted, ingest, migrate, recompute, roll_up};
 
 /// How often marked days are summed, in seconds.
 const ROLL_UP_SECONDS: u64 = 10;
 /// How long the writer of reports is let in between two days: on SQLite one may write at a time, and who waits for that
 /// asks again and again, and never in turn.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How many days of each kind are checked at once, so that what comes meanwhile does not wait for the night's comparison.
+const CHECKS_MAX: i64 = 1_000;
 /// How long requests that are under way may take when the service is told to end, in seconds.
 const SHUTDOWN_SECONDS: u64 = 30;
 
@@ -57,9 +60,15 @@ pub fn listen_at(address: SocketAddr) -> Result<TcpListener, AppError> {
 pub fn run_service(service: Service) -> Result<(), AppError> {
     let Service { config, listener, workers } = service;
     let metrics = Metrics::new()?;
+    mark_unpriced(&mut migrate::open(&config.database, &config.calendar)?, &config.calendar)?;
     let (queue, writer) = IngestQueue::start(config.clone(), Arc::clone(&metrics))?;
     let ending = Arc::new(AtomicBool::new(false));
-    let roller = Roller { config: config.clone(), ending: Arc::clone(&ending), metrics: Arc::clone(&metrics) };
+    let roller = Roller {
+        repricer: Repricer::default(),
+        config: config.clone(),
+        ending: Arc::clone(&ending),
+        metrics: Arc::clone(&metrics),
+    };
     let roller = std::thread::Builder::new().name("roll-up".into()).spawn(move || roller.run());
     let roller = roller.map_err(|error| AppError::file("thread", error))?;
     let (queue, config, tokens) = (Data::new(queue), Data::new(config), Data::new(Tokens::default()));
@@ -143,21 +152,20 @@ async fn nothing_here() -> Result<HttpResponse, answers::Failure> {
     Err(answers::Failure::NothingHere)
 }
 
-/// Sums what was marked, again and again.
+/// Sums and prices what was marked, again and again.
 struct Roller {
+    repricer: Repricer,
     config: Config,
     ending: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
 }
 
 impl Roller {
-    fn run(self) {
+    fn run(mut self) {
         while !self.ending.load(Ordering::Relaxed) {
             // What fails in one step must not keep the others from being done.
-            for (what, step) in
-                [("heads", Roller::heads as Step), ("silent days", Roller::days), ("usage", Roller::usage)]
-            {
-                if let Err(error) = step(&self) {
+            for (what, step) in STEPS {
+                if let Err(error) = step(&mut self) {
                     tracing::error!(%error, what, "what is done beside reports failed; it is tried again");
                 }
             }
@@ -169,21 +177,49 @@ impl Roller {
         migrate::open(&self.config.database, &self.config.calendar)
     }
 
-    fn heads(&self) -> Result<(), AppError> {
+    fn heads(&mut self) -> Result<(), AppError> {
         ingest::settle_old_heads(&mut self.db()?, &self.config.calendar, clock::now()).map(drop)
     }
 
-    fn days(&self) -> Result<(), AppError> {
+    fn days(&mut self) -> Result<(), AppError> {
         counted::settle_days(&mut self.db()?, &self.config.calendar, clock::now()).map(drop)
     }
 
-    fn usage(&self) -> Result<(), AppError> {
+    fn usage(&mut self) -> Result<(), AppError> {
         let now = clock::now();
-        let pause = || std::thread::sleep(PAUSE);
         let days = roll_up::roll_up_between(&mut self.db()?, &self.config.calendar, None, pause)?;
         self.metrics.rolled_up(days, now.micros());
         Ok(())
     }
+
+    fn cost(&mut self) -> Result<(), AppError> {
+        let mut db = self.db()?;
+        let days = self.repricer.reprice(&mut db, &self.config.calendar, clock::now)?;
+        self.metrics.repriced(days);
+        Ok(())
+    }
+
+    /// Once a night everything is compared, some of it each time.
+    fn checks(&mut self) -> Result<(), AppError> {
+        let (mut db, calendar) = (self.db()?, &self.config.calendar);
+        recompute::start_if_due(&mut db, calendar, clock::now())?;
+        let usage = roll_up::check(&mut db, calendar, CHECKS_MAX, pause)?;
+        let cost = self.repricer.check(&mut db, calendar, CHECKS_MAX, clock::now)?;
+        self.metrics.checked(usage.days + cost.days, usage.differences + cost.differences);
+        Ok(())
+    }
 }
 
-type Step = fn(&Roller) -> Result<(), AppError>;
+fn pause() {
+    std::thread::sleep(PAUSE);
+}
+
+type Step = fn(&mut Roller) -> Result<(), AppError>;
+/// What is done beside reports, in this order.
+const STEPS: [(&str, Step); 5] = [
+    ("heads", Roller::heads),
+    ("silent days", Roller::days),
+    ("usage", Roller::usage),
+    ("cost", Roller::cost),
+    ("checks", Roller::checks),
+];

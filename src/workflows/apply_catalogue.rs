@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_db::catalogue::{self, CatalogueKind, CatalogueVersion, Hold};
 use gpuledger_db::usage::{self, Mark};
-use gpuledger_db::{Db, audit, closing, dimensions, late_usage, period};
+use gpuledger_db::{Db, audit, closing, dimensions, late_usage, open_cost, period};
 use gpuledger_domain::calendar::{BillingCalendar, Period, slots};
 use gpuledger_domain::metering::{Usage, usage_by_slot};
 use gpuledger_domain::pricing::{Charge, Unpriced};
@@ -71,6 +71,7 @@ pub fn apply(db: &mut Db, calendar: &BillingCalendar, wanted: &Wanted<'_>, now: 
         }
         catalogue::append(db, wanted.kind, &checked.version, now, wanted.actor)?;
         mark_changed_cuts(db, calendar, &checked.before, &checked.after)?;
+        open_cost::mark_priced(db, None)?;
         tell_audit(db, wanted, &current, &checked.version, now)?;
         Ok::<Applied, AppError>(Applied { version: checked.version.version, changed: true })
     })?;

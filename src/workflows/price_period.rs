@@ -48,6 +48,8 @@ pub struct UnpricedUsage {
     pub sku: Sku,
     /// In which pool.
     pub pool: PoolName,
+    /// The numbers of both.
+    pub numbers: (SkuId, PoolId),
     /// On what terms.
     pub service_class: ServiceClass,
     /// From the first slot to the last.
@@ -433,6 +435,7 @@ impl<'a> Pricer<'a> {
             team: payer.team,
             sku: described.clone(),
             pool: pool.clone(),
+            numbers: (sku, payer.pool),
             service_class: payer.service_class,
             interval: slot,
             share_us: 0,

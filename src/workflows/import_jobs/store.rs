@@ -25,6 +25,7 @@ use super::told::Told;
 use super::watched::WatchedNodes;
 use crate::error::AppError;
 use crate::import::job_record::RefusedLine;
+use crate::workflows::reprice;
 
 /// Most segments of one insert: they are sorted together, and held in memory.
 const CHUNK_SEGMENTS: usize = 50_000;
@@ -278,6 +279,7 @@ impl<'a> Import<'a> {
         for period in &writing.other_ends {
             // Who pays for an attempt may hang on how it ended.
             period::count_usage_change(db, period)?;
+            reprice::mark_month(db, period)?;
         }
         Ok(())
     }

@@ -1,0 +1,50 @@
+-- What open months come to, by billing day, worked out beside reports. In the order in which a team's page reads it. Nothing
+-- was ever written to the table of this name before. day_start_us: for what a month charges of earlier ones, the microsecond
+-- before it begins. priced: 0 where some of the time has no price.
+DROP TABLE open_cost;
+CREATE TABLE open_cost (
+    period_start_us INTEGER NOT NULL,
+    day_start_us INTEGER NOT NULL,
+    team_id INTEGER NOT NULL,
+    pool_id INTEGER NOT NULL,
+    sku_id INTEGER NOT NULL,
+    service_class INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    workload INTEGER NOT NULL,
+    experiment_id INTEGER NOT NULL,
+    user_name TEXT NOT NULL,
+    share_us INTEGER NOT NULL,
+    estimated_us INTEGER NOT NULL,
+    amount_micros INTEGER NOT NULL,
+    priced INTEGER NOT NULL,
+    PRIMARY KEY (period_start_us, day_start_us, team_id, pool_id, sku_id, service_class, kind, workload, experiment_id, user_name)
+) STRICT, WITHOUT ROWID;
+
+-- When a day was priced last, and what it was made from.
+CREATE TABLE open_cost_day (
+    period_start_us INTEGER NOT NULL,
+    day_start_us INTEGER NOT NULL,
+    priced_at_us INTEGER NOT NULL,
+    usage_version INTEGER NOT NULL,
+    teams_version INTEGER NOT NULL,
+    prices_version INTEGER NOT NULL,
+    rules_version INTEGER NOT NULL,
+    pools_version INTEGER NOT NULL,
+    PRIMARY KEY (period_start_us, day_start_us)
+) STRICT, WITHOUT ROWID;
+
+-- Days that must be priced again. touches: 0 where it is only to be compared with what is held.
+CREATE TABLE price_mark (
+    period_start_us INTEGER NOT NULL,
+    day_start_us INTEGER NOT NULL,
+    touches INTEGER NOT NULL,
+    PRIMARY KEY (period_start_us, day_start_us)
+) STRICT, WITHOUT ROWID;
+
+-- What the service does by the clock: when each is due, and when it was done last.
+CREATE TABLE task (
+    name TEXT NOT NULL,
+    due_at_us INTEGER NOT NULL,
+    done_at_us INTEGER,
+    PRIMARY KEY (name)
+) STRICT, WITHOUT ROWID;
