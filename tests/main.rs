@@ -29,6 +29,7 @@ mod sacct_lists;
 mod scenarios;
 mod schema;
 mod serve;
+mod simulation;
 mod tidy;
 mod traces;
 mod web;

@@ -27,6 +27,7 @@ pub mod period;
 pub mod reported_segment;
 mod schema;
 pub mod segment;
+pub mod simulation;
 pub mod statement;
 pub mod task;
 pub mod unit;
