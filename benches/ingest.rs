@@ -130,7 +130,8 @@ fn measure(name: &str, url: &str, nodes: usize, reports: usize) {
     assert!(program(url, &["migrate"]).stdout(Stdio::null()).status().unwrap().success());
     let token = program(url, &["token", "create", "--cluster", "bench"]).stderr(Stdio::null()).output().unwrap();
     let token = String::from_utf8(token.stdout).unwrap().trim().to_owned();
-    let mut child = program(url, &["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        program(url, &["serve", "--no-pages", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address: SocketAddr = line.split("http://").nth(1).unwrap().split('/').next().unwrap().parse().unwrap();

@@ -1,17 +1,22 @@
-//! Pages over HTTP. So far they are for the person at this machine only: [`serve`] listens on loopback and nowhere
-//! else, answers requests for loopback's own names only, and every page is read only.
+//! Pages and reports over HTTP. Pages are for the person at this machine only: they are listened for on loopback and
+//! nowhere else, answer requests for loopback's own names only, and every page is read only. Those of real books are
+//! behind a [`Door`].
 
 mod answers;
 mod collectors;
+mod door;
 mod ingest_queue;
 mod metrics;
 mod pages;
 mod reports;
 mod routes;
 mod service;
+mod tls;
 
 pub use answers::secure;
+pub use door::Door;
 pub use service::{OPENAPI, Service, listen_at, run_service};
+pub use tls::{TlsFiles, server_config};
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -32,10 +37,15 @@ pub fn listen(port: u16) -> Result<TcpListener, AppError> {
 ///
 /// # Errors
 /// [`AppError::File`] where the server cannot run.
-pub fn serve(listener: TcpListener, config: Config) -> Result<(), AppError> {
-    let state = Data::new(config);
-    let app =
-        move || App::new().app_data(state.clone()).wrap(actix_web::middleware::from_fn(secure)).configure(routes::all);
+pub fn serve(listener: TcpListener, config: Config, door: Door) -> Result<(), AppError> {
+    let (state, door) = (Data::new(config), Data::new(door));
+    let app = move || {
+        App::new()
+            .app_data(state.clone())
+            .app_data(door.clone())
+            .wrap(actix_web::middleware::from_fn(secure))
+            .configure(routes::all)
+    };
     let run = async { HttpServer::new(app).workers(2).listen(listener)?.run().await };
     actix_web::rt::System::new().block_on(run).map_err(|error| AppError::file("server", error))
 }

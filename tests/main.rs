@@ -29,6 +29,7 @@ mod sacct_lists;
 mod scenarios;
 mod schema;
 mod serve;
+mod serve_pages;
 mod simulation;
 mod tidy;
 mod traces;

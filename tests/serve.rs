@@ -28,7 +28,7 @@ impl Drop for Served {
 }
 
 fn serve(books: &Books, listen: &str) -> Served {
-    let mut child = command::command(books, "UTC", &["serve", "--listen", listen])
+    let mut child = command::command(books, "UTC", &["serve", "--no-pages", "--listen", listen])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

@@ -15,7 +15,7 @@ fn served(books: &Books) -> SocketAddr {
     config.notice = Some(gpuledger::demo::NOTICE.to_owned());
     let listener = web::listen(0).unwrap();
     let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || web::serve(listener, config));
+    std::thread::spawn(move || web::serve(listener, config, web::Door::open()));
     address
 }
 

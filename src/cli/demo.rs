@@ -65,7 +65,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<Outcome, A
     let Some(listener) = listener else { return Ok(Outcome::Done) };
     let address = listener.local_addr().map_err(|error| AppError::file("port", error))?;
     print(&format!("\nThe statements: http://{address}/statements   (Ctrl-C ends)\n"))?;
-    web::serve(listener, config)?;
+    web::serve(listener, config, web::Door::open())?;
     Ok(Outcome::Done)
 }
 

@@ -77,6 +77,8 @@ fn add_headers<B>(response: &mut ServiceResponse<B>) {
 pub(super) enum Failure {
     /// There is nothing at the address.
     NothingHere,
+    /// Who asks may not see it.
+    NotYours,
     /// It failed; the log says why.
     Failed,
 }
@@ -97,6 +99,9 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Failure::NothingHere => "There is nothing at this address. The statements are listed at /statements.\n",
+            Failure::NotYours => {
+                "Open the link that `gpuledger serve` printed last; each link opens the pages to one browser.\n"
+            }
             Failure::Failed => "The page could not be made. Nothing was changed; the log says why.\n",
         })
     }
@@ -106,6 +111,7 @@ impl ResponseError for Failure {
     fn status_code(&self) -> StatusCode {
         match self {
             Failure::NothingHere => StatusCode::NOT_FOUND,
+            Failure::NotYours => StatusCode::UNAUTHORIZED,
             Failure::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

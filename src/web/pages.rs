@@ -6,16 +6,17 @@ use actix_web::web::{Data, Path, block};
 use gpuledger_db::period;
 
 use super::answers::Failure;
+use super::door::Visitor;
 use crate::config::Config;
 use crate::error::AppError;
 use crate::export::{csv, html};
 use crate::workflows::{migrate, statements};
 
-pub(super) async fn home() -> HttpResponse {
+pub(super) async fn home(_: Visitor) -> HttpResponse {
     HttpResponse::SeeOther().insert_header((header::LOCATION, "/statements")).finish()
 }
 
-pub(super) async fn list(config: Data<Config>) -> Result<HttpResponse, Failure> {
+pub(super) async fn list(_: Visitor, config: Data<Config>) -> Result<HttpResponse, Failure> {
     let page = off_the_loop(move || {
         let mut db = migrate::open(&config.database, &config.calendar)?;
         let closed = period::all(&mut db)?.into_iter().rev().filter(|state| state.closing.is_some());
@@ -27,7 +28,7 @@ pub(super) async fn list(config: Data<Config>) -> Result<HttpResponse, Failure> 
     Ok(page_of(page.await?))
 }
 
-pub(super) async fn statement(config: Data<Config>, number: Path<String>) -> Result<HttpResponse, Failure> {
+pub(super) async fn statement(_: Visitor, config: Data<Config>, number: Path<String>) -> Result<HttpResponse, Failure> {
     let page = off_the_loop(move || {
         let mut db = migrate::open(&config.database, &config.calendar)?;
         let view = statements::by_number(&mut db, &number)?;
@@ -37,7 +38,11 @@ pub(super) async fn statement(config: Data<Config>, number: Path<String>) -> Res
     Ok(page_of(page.await?))
 }
 
-pub(super) async fn statement_csv(config: Data<Config>, number: Path<String>) -> Result<HttpResponse, Failure> {
+pub(super) async fn statement_csv(
+    _: Visitor,
+    config: Data<Config>,
+    number: Path<String>,
+) -> Result<HttpResponse, Failure> {
     let table = off_the_loop(move || {
         let mut db = migrate::open(&config.database, &config.calendar)?;
         let view = statements::by_number(&mut db, &number)?;

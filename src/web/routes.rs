@@ -4,11 +4,12 @@ use actix_web::guard::{Any, Get, Head};
 use actix_web::web::{ServiceConfig, route};
 use actix_web::{FromRequest, Handler, Responder, Route};
 
-use super::pages;
+use super::{door, pages};
 
 /// | address | answers |
 /// |---|---|
 /// | `/` | goes to `/statements` |
+/// | `/open/{link}` | lets in whoever has the link that was printed |
 /// | `/statements` | the statements of all closed months |
 /// | `/statements/{number}` | one statement |
 /// | `/statements/{number}.csv` | its lines |
@@ -16,6 +17,7 @@ use super::pages;
 pub(super) fn all(service: &mut ServiceConfig) {
     service
         .route("/", read(pages::home))
+        .route("/open/{link}", route().guard(Get()).to(door::enter))
         .route("/statements", read(pages::list))
         .route("/statements/{number}.csv", read(pages::statement_csv))
         .route("/statements/{number}", read(pages::statement))

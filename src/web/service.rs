@@ -1,5 +1,5 @@
-//! The service: takes reports on any address, and sums usage beside that. It shows no page: pages are for who is at
-//! this machine, until people can sign in.
+//! The service: takes reports on any address, and sums usage beside that. Its pages are for who is at this machine, until
+//! people can sign in, and have a server of their own on loopback.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -13,11 +13,13 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 
 use gpuledger_db::Db;
 
-use super::answers::guarded;
+use super::answers::{guarded, secure};
 use super::collectors::Tokens;
+use super::door::Door;
 use super::ingest_queue::IngestQueue;
 use super::metrics::{self, Metrics};
-use super::{answers, reports};
+use super::tls::{TlsFiles, server_config};
+use super::{answers, reports, routes};
 use crate::clock;
 use crate::config::Config;
 use crate::error::AppError;
@@ -39,8 +41,12 @@ const SHUTDOWN_SECONDS: u64 = 30;
 pub struct Service {
     /// The settings.
     pub config: Config,
-    /// Where it listens.
+    /// Where it takes reports.
     pub listener: TcpListener,
+    /// Certificate and key, where reports come encrypted.
+    pub tls: Option<TlsFiles>,
+    /// Where it shows pages, on loopback, and what opens them.
+    pub pages: Option<(TcpListener, Door)>,
     /// How many threads take requests.
     pub workers: usize,
 }
@@ -58,7 +64,8 @@ pub fn listen_at(address: SocketAddr) -> Result<TcpListener, AppError> {
 /// # Errors
 /// The database's at the start; [`AppError::File`] where the server cannot run.
 pub fn run_service(service: Service) -> Result<(), AppError> {
-    let Service { config, listener, workers } = service;
+    let Service { config, listener, workers, tls, pages } = service;
+    let tls = tls.as_ref().map(server_config).transpose()?;
     let metrics = Metrics::new()?;
     mark_unpriced(&mut migrate::open(&config.database, &config.calendar)?, &config.calendar)?;
     let (queue, writer) = IngestQueue::start(config.clone(), Arc::clone(&metrics))?;
@@ -71,6 +78,7 @@ pub fn run_service(service: Service) -> Result<(), AppError> {
     };
     let roller = std::thread::Builder::new().name("roll-up".into()).spawn(move || roller.run());
     let roller = roller.map_err(|error| AppError::file("thread", error))?;
+    let shown = pages.map(|(listener, door)| (listener, Data::new(config.clone()), Data::new(door)));
     let (queue, config, tokens) = (Data::new(queue), Data::new(config), Data::new(Tokens::default()));
     let metrics = Data::from(metrics);
     let app = move || {
@@ -84,7 +92,21 @@ pub fn run_service(service: Service) -> Result<(), AppError> {
             .default_service(actix_web::web::to(nothing_here))
     };
     let run = async {
-        HttpServer::new(app).workers(workers).shutdown_timeout(SHUTDOWN_SECONDS).listen(listener)?.run().await
+        let taking = HttpServer::new(app).workers(workers).shutdown_timeout(SHUTDOWN_SECONDS);
+        let taking = match tls {
+            Some(tls) => taking.listen_rustls_0_23(listener, tls)?,
+            None => taking.listen(listener)?,
+        };
+        let taking = taking.run();
+        let Some((listener, config, door)) = shown else { return taking.await };
+        let app = move || {
+            let app = App::new().app_data(config.clone()).app_data(door.clone());
+            app.wrap(from_fn(secure)).configure(routes::all)
+        };
+        let showing = HttpServer::new(app).workers(1).shutdown_timeout(SHUTDOWN_SECONDS).listen(listener)?.run();
+        // Each ends by itself when the process is told to end.
+        let (taken, shown) = tokio::join!(taking, showing);
+        taken.and(shown)
     };
     let ran = actix_web::rt::System::new().block_on(run).map_err(|error| AppError::file("server", error));
     ending.store(true, Ordering::Relaxed);
