@@ -95,7 +95,7 @@ fn truth(chance: &mut Chance, from: i64, until: i64) -> Vec<(i64, i64, Option<us
     pieces
 }
 
-fn node(chance: &mut Chance, number: usize, from: i64, until: i64) -> Node {
+fn node(chance: &mut Chance, number: usize, (from, change, until): (i64, i64, i64)) -> Node {
     let gpus = usize::try_from(1 + chance.below(3)).unwrap();
     let truths: Vec<_> = (0..gpus).map(|_| truth(chance, from, until)).collect();
     let mut collectors = Vec::new();
@@ -136,7 +136,12 @@ fn node(chance: &mut Chance, number: usize, from: i64, until: i64) -> Node {
         let at = from + chance.below(until - from);
         (at, at + chance.below(2 * DAY_US))
     });
-    Node { name: format!("n{number}"), gpus, collectors, cut_off: cut_off.collect() }
+    let mut cut_off: Vec<(i64, i64)> = cut_off.collect();
+    if number.is_multiple_of(3) {
+        // Over the close of the month.
+        cut_off.push((change - chance.below(DAY_US), change + DAY_US + chance.below(DAY_US)));
+    }
+    Node { name: format!("n{number}"), gpus, collectors, cut_off }
 }
 
 impl Node {
@@ -337,7 +342,7 @@ fn what_nodes_tell_through_faults_is_what_happened(books: Books) {
     let from = change - hours * HOUR_US / 2 - chance.below(HOUR_US);
     let until = from + hours * HOUR_US;
     let closes_at = Instant::from_micros(change + 3 * HOUR_US);
-    let mut nodes: Vec<Node> = (0..NODES).map(|number| node(&mut chance, number, from, until)).collect();
+    let mut nodes: Vec<Node> = (0..NODES).map(|number| node(&mut chance, number, (from, change, until))).collect();
     let mut service = Service::new(books);
     let mut closed = false;
     // Reports on their way that come later than those after them.
@@ -444,6 +449,7 @@ fn compare(service: &mut Service, nodes: &mut [Node], chance: &mut Chance, (from
         assert_eq!(held_us, *share_us, "team {team}");
         assert!((charged - micros).abs() <= entries, "team {team}: {charged} and not {micros}");
     }
+    assert!(entries > 0, "nothing came late");
     println!("{} rows of node, day and holder differ by 0; {entries} entries correct March", expected.len());
     let open: i128 = open_month(db, calendar, april, None).unwrap().rows.values().map(|sums| sums.micros).sum();
     let drafts = statements::of_period(db, calendar, april, end).unwrap().statements;
