@@ -14,6 +14,7 @@ mod support;
 mod authority;
 mod capacity;
 mod catalogue_files;
+mod clocks;
 mod corrections;
 mod crash;
 mod diff;

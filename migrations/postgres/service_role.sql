@@ -11,7 +11,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
 GRANT SELECT, INSERT, UPDATE, DELETE ON late_usage, open_cost_day, price_mark, task TO SERVICE_ROLE;
 GRANT SELECT, INSERT, UPDATE ON node_event, collector_token, head, unit_life, node_watch TO SERVICE_ROLE;
 GRANT DELETE ON head TO SERVICE_ROLE;
-GRANT SELECT, INSERT, DELETE ON record_aside TO SERVICE_ROLE;
+GRANT SELECT, INSERT, UPDATE, DELETE ON record_aside TO SERVICE_ROLE;
 GRANT SELECT, INSERT, DELETE ON charge, statement, statement_line TO SERVICE_ROLE;
 GRANT SELECT, INSERT ON catalogue_version, audit_log, charge_digest, entry, entry_line TO SERVICE_ROLE;
 GRANT SELECT ON __diesel_schema_migrations TO SERVICE_ROLE;

@@ -219,6 +219,8 @@ pub struct RecordAside {
     pub received_at: Instant,
     /// The record as it was reported, as JSON.
     pub body: String,
+    /// When it was stored where it belongs, if it was.
+    pub replaced_at: Option<Instant>,
 }
 
 /// Keeps records aside; those that are there already stay as they are.
@@ -249,18 +251,46 @@ pub fn keep_aside(db: &mut Db, records: &[RecordAside]) -> Result<(), DbError> {
 /// # Errors
 /// What the database says.
 pub fn all_aside(db: &mut Db) -> Result<Vec<RecordAside>, DbError> {
-    type AsideRow = (i32, i64, i64, i64, Vec<u8>, i16, i64, String);
     let rows: Vec<AsideRow> = on_db!(db, c => record_aside::table
         .order((record_aside::node_id, record_aside::epoch, record_aside::hour, record_aside::number, record_aside::sha256))
         .load(c))?;
-    let read = |(node, epoch, hour, number, sha256, reason, received, body): AsideRow| {
-        Ok(RecordAside {
-            key: SegmentKey { hour: Hour::from_number(hour), node: NodeId(node), epoch, number },
-            sha256,
-            reason: Code::from_code(reason)?,
-            received_at: Instant::from_micros(received),
-            body,
-        })
-    };
-    rows.into_iter().map(read).collect()
+    rows.into_iter().map(aside).collect()
+}
+
+/// Those of them that were not stored where they belong, in the same order.
+///
+/// # Errors
+/// What the database says.
+pub fn not_replaced(db: &mut Db) -> Result<Vec<RecordAside>, DbError> {
+    let rows: Vec<AsideRow> = on_db!(db, c => record_aside::table
+        .filter(record_aside::replaced_at_us.is_null())
+        .order((record_aside::node_id, record_aside::epoch, record_aside::hour, record_aside::number, record_aside::sha256))
+        .load(c))?;
+    rows.into_iter().map(aside).collect()
+}
+
+/// Notes that a record was stored where it belongs.
+///
+/// # Errors
+/// What the database says.
+pub fn note_replaced(db: &mut Db, of: &RecordAside, at: Instant) -> Result<(), DbError> {
+    let key = (of.key.node.0, of.key.epoch, of.key.hour.number(), of.key.number, of.sha256.clone());
+    on_db!(db, c => diesel::update(record_aside::table.find(key))
+        .set(record_aside::replaced_at_us.eq(at.micros()))
+        .execute(c))?;
+    Ok(())
+}
+
+type AsideRow = (i32, i64, i64, i64, Vec<u8>, i16, i64, String, Option<i64>);
+
+fn aside(row: AsideRow) -> Result<RecordAside, DbError> {
+    let (node, epoch, hour, number, sha256, reason, received, body, replaced) = row;
+    Ok(RecordAside {
+        key: SegmentKey { hour: Hour::from_number(hour), node: NodeId(node), epoch, number },
+        sha256,
+        reason: Code::from_code(reason)?,
+        received_at: Instant::from_micros(received),
+        body,
+        replaced_at: replaced.map(Instant::from_micros),
+    })
 }

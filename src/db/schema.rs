@@ -534,6 +534,7 @@ diesel::table! {
         reason -> SmallInt,
         received_at_us -> BigInt,
         body -> Text,
+        replaced_at_us -> Nullable<BigInt>,
     }
 }
 

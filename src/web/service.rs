@@ -23,6 +23,7 @@ use super::{answers, reports, routes};
 use crate::clock;
 use crate::config::Config;
 use crate::error::AppError;
+use crate::workflows::ingest::Ingest;
 use crate::workflows::reprice::{Repricer, mark_unpriced};
 use crate::workflows::{counted, ingest, migrate, recompute, roll_up};
 
@@ -203,6 +204,11 @@ impl Roller {
         ingest::settle_old_heads(&mut self.db()?, &self.config.calendar, clock::now()).map(drop)
     }
 
+    fn clocks(&mut self) -> Result<(), AppError> {
+        let mut ingest = Ingest::new(self.config.calendar.clone(), self.config.default_pool.clone());
+        ingest.replace_in_time(&mut self.db()?, clock::now()).map(drop)
+    }
+
     fn days(&mut self) -> Result<(), AppError> {
         counted::settle_days(&mut self.db()?, &self.config.calendar, clock::now()).map(drop)
     }
@@ -238,8 +244,9 @@ fn pause() {
 
 type Step = fn(&mut Roller) -> Result<(), AppError>;
 /// What is done beside reports, in this order.
-const STEPS: [(&str, Step); 5] = [
+const STEPS: [(&str, Step); 6] = [
     ("heads", Roller::heads),
+    ("clocks", Roller::clocks),
     ("silent days", Roller::days),
     ("usage", Roller::usage),
     ("cost", Roller::cost),

@@ -7,6 +7,7 @@ mod heads;
 mod interned;
 mod pending;
 mod records;
+mod replaced;
 
 use gpuledger_db::{Db, node_watch};
 use gpuledger_domain::calendar::BillingCalendar;

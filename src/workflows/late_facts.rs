@@ -111,6 +111,7 @@ pub fn kept_aside(db: &mut Db) -> Result<Vec<KeptAside>, AppError> {
         KeptAside {
             reason: match aside.reason {
                 AsideReason::OtherContent => "other content under an identity that is held",
+                AsideReason::ClockOff if aside.replaced_at.is_some() => "the node's clock was off; re-placed since",
                 AsideReason::ClockOff => "the node's clock was off",
             },
             cluster: cluster.and_then(|id| clusters.get(&id)).map(ToString::to_string).unwrap_or_default(),

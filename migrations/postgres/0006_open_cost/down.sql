@@ -1,3 +1,4 @@
+ALTER TABLE record_aside DROP COLUMN replaced_at_us;
 DROP TABLE task;
 DROP TABLE price_mark;
 DROP TABLE open_cost_day;

@@ -48,3 +48,6 @@ CREATE TABLE task (
     done_at_us BIGINT,
     PRIMARY KEY (name)
 );
+
+-- When a record of a node whose clock was off was stored where it belongs; it stays listed.
+ALTER TABLE record_aside ADD COLUMN replaced_at_us BIGINT;

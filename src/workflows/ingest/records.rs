@@ -133,5 +133,5 @@ fn aside(report: &NodeReport, place: usize, key: SegmentKey, reason: AsideReason
     let content = serde_json::json!({ "segment": segment, "unit": unit, "job": job, "boot_id": told.boot_id });
     let sha256 = Sha256::digest(content.to_string().as_bytes()).to_vec();
     let body = serde_json::json!({ "record": content, "clocks": told.clocks }).to_string();
-    RecordAside { key, sha256, reason, received_at: now, body }
+    RecordAside { key, sha256, reason, received_at: now, body, replaced_at: None }
 }

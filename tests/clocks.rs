@@ -1,0 +1,83 @@
+//! Nodes whose clock was off: what they told counts where it belongs once the clock is right, and is never doubled.
+
+use gpuledger::workflows::{late_facts, roll_up};
+use gpuledger_db::{Db, allocation, usage};
+use gpuledger_domain::calendar::BillingCalendar;
+use gpuledger_domain::metering::State;
+use gpuledger_domain::time::{Instant, Interval};
+use gpuledger_wire::{Clocks, Outcome, RecordCode, Report};
+
+use crate::reports::catalogues;
+use crate::support::reports::{SECOND_US, at, full, ingest, job, report, segment, take};
+use crate::support::{Books, on_both};
+
+/// Seconds that each job held in each day, by its id.
+fn held(db: &mut Db, calendar: &BillingCalendar) -> Vec<(String, String, i64)> {
+    roll_up::roll_up(db, calendar, None).unwrap();
+    let whole = Interval::new(Instant::from_micros(0), Instant::MAX).unwrap();
+    let usages = usage::of_interval(db, whole).unwrap();
+    let jobs: Vec<_> = usages.iter().map(|usage| usage.key.job).collect();
+    let names = allocation::names(db, &jobs).unwrap();
+    let mut held: Vec<_> = usages
+        .iter()
+        .filter(|usage| usage.key.state == State::Held)
+        .map(|usage| {
+            let day = calendar.date_text(usage.key.slot.start());
+            (day, names[&usage.key.job].1.source_id.clone(), usage.share_us / SECOND_US)
+        })
+        .collect();
+    held.sort();
+    held
+}
+
+fn what_came_under_a_wrong_clock_counts_where_it_belongs_once_it_is_right(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    catalogues(&mut db, &calendar);
+    let mut ingest = ingest(&calendar);
+    // The node booted at 8:00. Its clock is twenty minutes and a day ahead: what it calls 10:50 to 11:00 and 11:00 to 11:40
+    // tomorrow is 10:30 to 11:20 today.
+    let booted = at("2025-03-01T08:00:00Z").micros();
+    let ahead = (86_400 + 1_200) * SECOND_US;
+    let wrong = |text: &str| Instant::from_micros(at(text).micros() + ahead);
+    let clocks = |now: Instant, off: i64| Clocks { wall_us: now.micros() + off, boot_us: now.micros() - booted };
+    let now = at("2025-03-01T11:30:00Z");
+    let first = segment(3, Some(0), wrong("2025-03-01T10:30:00Z"), wrong("2025-03-01T10:40:00Z"));
+    let second = segment(3, Some(0), wrong("2025-03-01T10:40:00Z"), wrong("2025-03-01T11:20:00Z"));
+    let off = Report {
+        clocks: clocks(now, ahead),
+        units: vec![full("n1", wrong("2025-03-01T08:00:00Z").micros())],
+        jobs: vec![job("7", "a", wrong("2025-03-01T10:30:00Z"))],
+        segments: vec![first, second],
+        ..report("n1", 2_000, 1, now)
+    };
+    let taken = take(&mut db, &mut ingest, &off, now);
+    let codes: Vec<_> = taken.records.iter().map(|record| (record.outcome, record.code)).collect();
+    assert_eq!(codes, [(Outcome::Quarantined, Some(RecordCode::ClockOff)); 2]);
+    assert_eq!(ingest.replace_in_time(&mut db, now).unwrap(), 0, "nobody knows yet where it belongs");
+    // A collector that was started before, and saw ten minutes of the same time by a right clock, has the last word of them.
+    let before = Report {
+        clocks: clocks(now, 0),
+        boot_id: "another".into(),
+        jobs: vec![job("6", "b", at("2025-03-01T09:00:00Z"))],
+        segments: vec![segment(1, Some(0), at("2025-03-01T10:50:00Z"), at("2025-03-01T11:00:00Z"))],
+        ..report("n1", 1_000, 1, now)
+    };
+    take(&mut db, &mut ingest, &before, now);
+    assert_eq!(ingest.replace_in_time(&mut db, now).unwrap(), 0, "the clock of another boot says nothing");
+    let later = at("2025-03-01T11:40:00Z");
+    let right = Report { clocks: clocks(later, 0), ..report("n1", 2_000, 2, later) };
+    take(&mut db, &mut ingest, &right, later);
+    assert_eq!(ingest.replace_in_time(&mut db, later).unwrap(), 2);
+    let wanted = [("1 March 2025".into(), "6".into(), 600), ("1 March 2025".into(), "7".into(), 2_400)];
+    assert_eq!(held(&mut db, &calendar), wanted);
+    // It is told again by the wrong clock, and re-placed by another process: still once.
+    take(&mut db, &mut ingest, &off, later);
+    let mut other = crate::support::reports::ingest(&calendar);
+    assert_eq!(other.replace_in_time(&mut db, later).unwrap(), 0);
+    assert_eq!(held(&mut db, &calendar), wanted);
+    let kept = late_facts::kept_aside(&mut db).unwrap();
+    assert!(kept.len() == 2 && kept.iter().all(|kept| kept.reason == "the node's clock was off; re-placed since"));
+}
+
+on_both!(what_came_under_a_wrong_clock_counts_where_it_belongs_once_it_is_right);
