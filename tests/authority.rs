@@ -4,12 +4,12 @@
 use gpuledger::workflows::close::close;
 use gpuledger::workflows::reconcile::{FindingKind, reconcile};
 use gpuledger::workflows::{evidence, statements};
-use gpuledger_db::Db;
 use gpuledger_db::catalogue::CatalogueKind;
+use gpuledger_db::{Db, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month};
 use gpuledger_domain::metering::Disagreement;
 use gpuledger_domain::pricing::ChargeKind;
-use gpuledger_domain::time::Instant;
+use gpuledger_domain::time::{HOUR_US, Instant};
 use gpuledger_domain::units::Fraction;
 use gpuledger_wire::Report;
 
@@ -124,7 +124,51 @@ fn an_attempt_that_a_collector_saw_ends_as_its_list_tells(books: Books) {
     }
 }
 
+fn a_gpu_is_on_one_node_at_an_instant_whoever_told_first(books: Books) {
+    let postgres = books.schema().is_some();
+    drop(books);
+    let calendar = BillingCalendar::new("UTC").unwrap();
+    let now = at("2025-03-02T00:00:00Z");
+    let hour = |hour: i64| at("2025-03-01T00:00:00Z").plus_micros(hour * HOUR_US).unwrap();
+    // A node and its copy, which was started later, tell of one GPU; from twelve to one only the copy.
+    let on = |node: &str, account: &str, from: i64, until: i64| {
+        let mut unit = full("n1", hour(from).micros());
+        unit.gpu.uuid = "GPU-one".into();
+        let segments = (from..until).map(|at| segment(1, Some(0), hour(at), hour(at + 1))).collect();
+        Report {
+            units: vec![unit],
+            jobs: vec![job(account, account, hour(from))],
+            segments,
+            ..report(node, hour(from).micros(), 1, now)
+        }
+    };
+    let reports = [on("n2", "a", 10, 12), on("n1", "b", 11, 13)];
+    let mut texts = Vec::new();
+    for order in [[0, 1], [1, 0]] {
+        let books = if postgres { Books::postgres() } else { Books::sqlite() }.migrated("UTC");
+        let mut db = books.db();
+        catalogues(&mut db, &calendar);
+        let mut ingest = ingest(&calendar);
+        for place in order {
+            take(&mut db, &mut ingest, &reports[place], now);
+            gpuledger::workflows::roll_up::roll_up(&mut db, &calendar, None).unwrap();
+        }
+        let text = told(&mut db, &calendar, "2025-03", now);
+        assert_eq!(held(&mut db, &calendar, "2025-03", now), [("a".into(), 7_200, 0), ("b".into(), 3_600, 0)]);
+        let whole = calendar.period_of(now).interval;
+        let time: i64 = usage::of_interval(&mut db, whole).unwrap().iter().map(|usage| usage.share_us).sum();
+        assert_eq!(time, 14 * HOUR_US, "the GPU existed from ten to midnight, once");
+        let reconciled = reconcile(&mut db, &calendar, whole, now).unwrap();
+        let found: Vec<_> =
+            reconciled.findings.iter().map(|found| (found.node.as_str(), found.interval.start(), found.what)).collect();
+        assert_eq!(found, [("n1", hour(11), FindingKind::Told(Disagreement::OtherNode))]);
+        texts.push(text);
+    }
+    assert_eq!(texts[0], texts[1]);
+}
+
 on_both!(
+    a_gpu_is_on_one_node_at_an_instant_whoever_told_first,
     what_a_collector_did_not_see_is_filled_from_the_list_whichever_came_first,
     an_attempt_that_a_collector_saw_ends_as_its_list_tells,
 );

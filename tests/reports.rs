@@ -377,7 +377,8 @@ fn a_gpu_that_is_cut_in_the_middle_of_an_hour_reconciles_and_a_wrong_collector_i
     // A copy of the first node.
     let copied = Report { node: "n3".into(), ..reported };
     take(&mut db, &mut ingest, &copied, minute(60));
-    let copies = ask(&mut db).findings.into_iter().filter(|finding| finding.what == FindingKind::TwoNodes);
+    let copies =
+        ask(&mut db).findings.into_iter().filter(|finding| finding.what == FindingKind::Told(Disagreement::OtherNode));
     let copies: Vec<_> = copies.collect();
     assert!(!copies.is_empty() && copies.iter().all(|finding| finding.node == "n3" && finding.gpu == "GPU-n1"));
     let broken: Vec<_> = found.days.iter().filter(|day| day.difference_us != 0).collect();

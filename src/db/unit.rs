@@ -84,6 +84,32 @@ pub fn of_node(db: &mut Db, node: NodeId) -> Result<Vec<KnownUnit>, DbError> {
     Ok(rows.into_iter().map(known).collect())
 }
 
+/// The units of other nodes that are of GPUs of which a node tells too.
+///
+/// # Errors
+/// What the database says.
+pub fn shared_with(db: &mut Db, node: NodeId) -> Result<Vec<(NodeId, KnownUnit)>, DbError> {
+    let gpus: Vec<i32> = on_db!(db, c => unit_life::table
+        .inner_join(unit::table.on(unit::id.eq(unit_life::unit_id)))
+        .filter(unit_life::node_id.eq(node.0))
+        .select(unit::gpu_id)
+        .distinct()
+        .load(c))?;
+    type Row = (i32, i32, i32, String, i64, i32, Option<i64>);
+    let rows: Vec<Row> = on_db!(db, c => unit_life::table
+        .inner_join(unit::table.on(unit::id.eq(unit_life::unit_id)))
+        .filter(unit::gpu_id.eq_any(&gpus).and(unit_life::node_id.ne(node.0)))
+        .order((unit_life::node_id, unit::id))
+        .select((unit_life::node_id, unit::id, unit::gpu_id, unit::uuid, unit::birth_us, unit::sku_id,
+            unit_life::death_us))
+        .load(c))?;
+    let known = |(node, id, of, place, birth, sku, death): Row| {
+        let (birth, death) = (Instant::from_micros(birth), death.map(Instant::from_micros));
+        (NodeId(node), KnownUnit { unit: UnitId(id), gpu: GpuId(of), sku: SkuId(sku), place, birth, death })
+    };
+    Ok(rows.into_iter().map(known).collect())
+}
+
 /// The UUIDs of some GPUs, by number.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ pub use allocation::{Allocation, Placement};
 pub use beside_books::{BesideBooks, LastHeld, UnitOrder, beside_books};
 pub use capacity::{Capacity, Holding, HourCapacity, NodeKey, Outage, Stock, StockKey, capacity_of_hour};
 pub use corrections::{EntryKind, UsageEntry, corrections};
-pub use observed::{Disagreement, Finding, Observed, UnitLife, observed};
+pub use observed::{Disagreement, Finding, Observed, UnitLife, observed, union, without};
 pub use segment::{Measured, Measurements, Segment, SegmentKey, Source, State};
 pub use unit_life::{KnownUnit, Life, REMAINDER, lives};
 pub use usage::{Usage, UsageKey, usage_by_slot};

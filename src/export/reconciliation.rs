@@ -84,8 +84,8 @@ fn sentence(what: FindingKind) -> &'static str {
         FindingKind::Told(Disagreement::OtherFacts) => {
             "the scheduler's list tells of another user or account than the collector; the list's count"
         }
-        FindingKind::TwoNodes => {
-            "another node tells of this GPU at the same time, and both are counted; was a node renamed or copied?"
+        FindingKind::Told(Disagreement::OtherNode) => {
+            "another node tells of this GPU at this time and has it, so that it does not count here; was a node renamed or copied?"
         }
         FindingKind::Layout => "the units told of this GPU are more or less than the GPU; mend the collector",
     }
@@ -100,7 +100,7 @@ fn code(what: FindingKind) -> &'static str {
         FindingKind::Told(Disagreement::SeenMore) => "seen-more",
         FindingKind::Told(Disagreement::OtherFacts) => "other-facts",
         FindingKind::Layout => "layout",
-        FindingKind::TwoNodes => "two-nodes",
+        FindingKind::Told(Disagreement::OtherNode) => "two-nodes",
     }
 }
 

@@ -12,14 +12,16 @@ use gpuledger_db::usage::{self, Mark};
 use gpuledger_db::{Db, allocation, attempt, dimensions, segment, unit};
 use gpuledger_domain::calendar::BillingCalendar;
 use gpuledger_domain::ids::{JobId, NodeId, UnitId};
-use gpuledger_domain::metering::{Finding, Life, Observed, Segment, Source, UnitLife, lives, observed};
+use gpuledger_domain::metering::{Finding, Life, Observed, Segment, Source, UnitLife, lives};
 use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use crate::error::AppError;
 
 mod books;
+mod owners;
 
 use books::NodeBooks;
+use owners::Owners;
 
 /// Everything that is known now, and not only what was by some instant.
 pub const NOW: Instant = Instant::MAX;
@@ -59,7 +61,7 @@ fn counted_of_day(db: &mut Db, node: NodeId, day: Interval, known_by: Instant) -
     let told = segment::of_hours(db, node, &hours, known_by)?;
     match node_watch::find(db, node)? {
         None => Ok((of_books(db, told, day, known_by)?, Vec::new(), None)),
-        Some(watch) => of_collector(db, &watch, &told, day),
+        Some(watch) => of_collector(db, &watch, &told, (day, known_by)),
     }
 }
 
@@ -137,7 +139,12 @@ pub fn of_job(db: &mut Db, job: JobId, day: Interval, known_by: Instant) -> Resu
     Ok(counted)
 }
 
-fn of_collector(db: &mut Db, watch: &NodeWatch, told: &[Segment], day: Interval) -> Result<Counted, AppError> {
+fn of_collector(
+    db: &mut Db,
+    watch: &NodeWatch,
+    told: &[Segment],
+    (day, known_by): (Interval, Instant),
+) -> Result<Counted, AppError> {
     let units = unit::of_node(db, watch.node)?;
     let always = Interval::new(Instant::MIN, Instant::MAX);
     let all = always.map_or_else(Vec::new, |always| lives(&units, always));
@@ -145,6 +152,7 @@ fn of_collector(db: &mut Db, watch: &NodeWatch, told: &[Segment], day: Interval)
     let first = all.iter().flat_map(|life| life.sights.iter().map(|sight| (*sight, life.unit.unit)));
     let first: BTreeMap<UnitId, UnitId> = first.collect();
     let seen: Vec<Segment> = told.iter().filter(|segment| segment.source == Source::Agent).cloned().collect();
+    let owners = Owners::load(db, watch.node, (day, known_by), &units, &seen)?;
     let reported = seen.iter().any(|segment| segment.interval.intersection(day).is_some());
     let mut books = if reported { Some(NodeBooks::load(db, watch.node, day, &units, &seen)?) } else { None };
     let mut by_hour: BTreeMap<Hour, Vec<Segment>> = BTreeMap::new();
@@ -166,7 +174,7 @@ fn of_collector(db: &mut Db, watch: &NodeWatch, told: &[Segment], day: Interval)
         if lives.is_empty() && of_hour.is_empty() {
             continue;
         }
-        let Observed { segments, findings: found } = observed(watch.node, &of_hour, &lives)?;
+        let Observed { segments, findings: found } = owners.observed(watch.node, &of_hour, &lives)?;
         findings.extend(found);
         let segments = match &mut books {
             Some(books) => {
@@ -227,8 +235,10 @@ pub fn lives_of_day(db: &mut Db, node: NodeId, day: Interval) -> Result<Vec<Unit
     let Some(watch) = node_watch::find(db, node)? else { return Ok(Vec::new()) };
     let told = segment::of_hours(db, node, &day.hours().collect::<Vec<_>>(), NOW)?;
     let units = unit::of_node(db, node)?;
+    let seen: Vec<Segment> = told.iter().filter(|segment| segment.source == Source::Agent).cloned().collect();
+    let owners = Owners::load(db, node, (day, NOW), &units, &seen)?;
     let Some(existed) = existed(&watch, &told, day) else { return Ok(Vec::new()) };
-    Ok(lives(&units, existed).iter().map(unit_life).collect())
+    Ok(owners.lives(lives(&units, existed).iter().map(unit_life).collect()))
 }
 
 fn unit_life(life: &Life<'_>) -> UnitLife {

@@ -64,8 +64,6 @@ pub enum FindingKind {
     Told(Disagreement),
     /// The units of a GPU are more or less than the GPU.
     Layout,
-    /// Another node tells of the same GPU at the same time; both are counted.
-    TwoNodes,
 }
 
 /// The reconciliation of an interval.
@@ -104,7 +102,6 @@ pub fn reconcile(
     let asked = calendar.days(interval);
     for day in &asked {
         let mut by_node: BTreeMap<NodeId, Vec<usage::SummedShare>> = BTreeMap::new();
-        let mut by_gpu: BTreeMap<GpuId, BTreeMap<NodeId, Vec<Interval>>> = BTreeMap::new();
         let late = late_usage::shares_of_day(db, *day)?;
         for share in usage::shares_of_day(db, *day)?.into_iter().chain(late) {
             by_node.entry(share.node).or_default().push(share);
@@ -112,19 +109,11 @@ pub fn reconcile(
         for watch in node_watch::all(db)? {
             let shares = by_node.remove(&watch.node).unwrap_or_default();
             let lives = counted::lives_of_day(db, watch.node, *day)?;
-            if shares.is_empty() && lives.is_empty() {
-                continue;
+            if !shares.is_empty() || !lives.is_empty() {
+                days.extend(words.day(watch.node, *day, &shares, &lives)?);
             }
-            days.extend(words.day(watch.node, *day, &shares, &lives)?);
             findings.extend(words.findings(db, watch.node, *day, &lives)?);
-            let units = unit::of_node(db, watch.node)?;
-            for life in &lives {
-                if let Some(known) = units.iter().find(|known| known.unit == life.unit) {
-                    by_gpu.entry(known.gpu).or_default().entry(watch.node).or_default().push(life.interval);
-                }
-            }
         }
-        findings.extend(words.on_two_nodes(&by_gpu));
     }
     days.sort_by(|a, b| (a.day, &a.pool, &a.cluster, &a.node).cmp(&(b.day, &b.pool, &b.cluster, &b.node)));
     let place = |found: &ReconcileFinding| {
@@ -210,31 +199,6 @@ impl Words {
         }
         let is_empty = |row: &ReconciledDay| row.exists_us == Fraction::ZERO && row.difference_us == 0;
         Ok(by_pool.into_values().filter(|row| !is_empty(row)).collect())
-    }
-
-    /// Where a node tells of a GPU of which a node before it tells at the same time.
-    fn on_two_nodes(&self, by_gpu: &BTreeMap<GpuId, BTreeMap<NodeId, Vec<Interval>>>) -> Vec<ReconcileFinding> {
-        let mut findings = Vec::new();
-        for (id, by_node) in by_gpu.iter().filter(|(_, by_node)| by_node.len() > 1) {
-            let mut nodes: Vec<(&str, &Vec<Interval>)> = Vec::new();
-            for (node, lives) in by_node {
-                nodes.push((self.node(*node).map_or("", |(_, name)| name), lives));
-            }
-            nodes.sort_unstable();
-            for (place, (name, lives)) in nodes.iter().enumerate() {
-                let before = nodes.iter().take(place).flat_map(|(_, lives)| lives.iter());
-                let common = before.flat_map(|one| lives.iter().filter_map(|other| one.intersection(*other)));
-                findings.extend(common.map(|interval| ReconcileFinding {
-                    node: (*name).to_owned(),
-                    gpu: self.gpus.get(id).cloned().unwrap_or_default(),
-                    place: String::new(),
-                    job: String::new(),
-                    interval,
-                    what: FindingKind::TwoNodes,
-                }));
-            }
-        }
-        findings
     }
 
     fn findings(

@@ -4,8 +4,11 @@
 //! change in the period, clear the mark. It may be repeated, interrupted or run twice at once and gives the same.
 
 use gpuledger_db::usage::{self, Mark};
-use gpuledger_db::{Db, catalogue, dimensions, open_cost, period};
+use std::collections::BTreeSet;
+
+use gpuledger_db::{Db, catalogue, dimensions, open_cost, period, unit};
 use gpuledger_domain::calendar::{BillingCalendar, slots};
+use gpuledger_domain::ids::NodeId;
 use gpuledger_domain::metering::usage_by_slot;
 use gpuledger_domain::time::{Instant, Interval};
 
@@ -123,6 +126,12 @@ fn roll_up_day(db: &mut Db, calendar: &BillingCalendar, mark: Mark, cuts: &mut C
         }
         changed
     };
+    if changed {
+        // Another node that tells of one of its GPUs has it, or has it not, by what this one tells.
+        let others: BTreeSet<NodeId> = unit::shared_with(db, mark.node)?.into_iter().map(|(node, _)| node).collect();
+        let others: Vec<Mark> = others.into_iter().map(|node| Mark { node, ..mark }).collect();
+        usage::mark(db, &others)?;
+    }
     usage::clear_mark(db, mark)?;
     let differs = changed && touches == 0;
     if differs {

@@ -51,3 +51,6 @@ CREATE TABLE task (
 
 -- When a record of a node whose clock was off was stored where it belongs; it stays listed.
 ALTER TABLE record_aside ADD COLUMN replaced_at_us BIGINT;
+
+-- Which nodes tell of the units of a GPU.
+CREATE INDEX unit_life_unit ON unit_life (unit_id);

@@ -1,3 +1,4 @@
+DROP INDEX unit_life_unit;
 ALTER TABLE record_aside DROP COLUMN replaced_at_us;
 DROP TABLE task;
 DROP TABLE price_mark;

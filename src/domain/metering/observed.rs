@@ -37,6 +37,8 @@ pub enum Disagreement {
     AllocatedMore,
     /// A job was seen to hold more units than a scheduler's books tell.
     SeenMore,
+    /// Another node tells of the same GPU at this time, and has it; the time does not count here.
+    OtherNode,
     /// A scheduler's books tell of another user or account than the collector; the books' count.
     OtherFacts,
 }
@@ -215,7 +217,8 @@ fn unobserved(node: NodeId, life: &UnitLife, interval: Interval) -> Segment {
 }
 
 /// Intervals that touch or overlap become one; in order.
-fn union(mut intervals: Vec<Interval>) -> Vec<Interval> {
+#[must_use]
+pub fn union(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.sort_unstable();
     let mut joined: Vec<Interval> = Vec::with_capacity(intervals.len());
     for interval in intervals {
@@ -231,7 +234,8 @@ fn union(mut intervals: Vec<Interval>) -> Vec<Interval> {
 }
 
 /// The parts of an interval outside others, which are in order and apart.
-fn without(interval: Interval, others: &[Interval]) -> Vec<Interval> {
+#[must_use]
+pub fn without(interval: Interval, others: &[Interval]) -> Vec<Interval> {
     let mut free = Vec::new();
     let mut from = interval.start();
     for other in others.iter().filter_map(|other| other.intersection(interval)) {
