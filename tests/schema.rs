@@ -92,10 +92,11 @@ fn segments_are_stored_by_month_and_read_from_one_month_only() {
     let mut db = books.db();
     let months = check::segment_months(&mut db).unwrap();
     assert_eq!(months, ["segment_2025_04", "segment_2025_05"]);
-    let plan = check::roll_up_plan(&mut db, 484_488, 1).unwrap();
+    let [plan, of_usage] = check::roll_up_plans(&mut db, 484_488, 1).unwrap();
     assert!(plan.contains("segment_2025_04") && !plan.contains("segment_2025_05"), "{plan}");
-    assert!(plan.contains("Index"), "{plan}");
+    assert!(plan.contains("Index") && of_usage.contains("usage_pkey"), "{plan}\n{of_usage}");
     let lite = crate::frozen::closed_april(Books::sqlite());
-    let plan = check::roll_up_plan(&mut lite.db(), 484_488, 1).unwrap();
+    let [plan, of_usage] = check::roll_up_plans(&mut lite.db(), 484_488, 1).unwrap();
     assert!(plan.contains("USING PRIMARY KEY (hour=? AND node_id=?)"), "{plan}");
+    assert!(of_usage.contains("USING PRIMARY KEY (slot_start_us=? AND node_id=?)"), "{of_usage}");
 }

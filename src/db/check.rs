@@ -266,11 +266,18 @@ pub fn segment_months(db: &mut Db) -> Result<Vec<String>, DbError> {
     }
 }
 
-/// How the database reads the segments of a node in an hour, in its own words.
+/// How the database finds what the roll-up of a day reads: the segments of a node in hours, and its usage in slots.
 ///
 /// # Errors
 /// What the database says.
-pub fn roll_up_plan(db: &mut Db, hour: i64, node: i32) -> Result<String, DbError> {
+pub fn roll_up_plans(db: &mut Db, hour: i64, node: i32) -> Result<[String; 2], DbError> {
+    let start = hour * 3_600_000_000;
+    let segments = format!("SELECT * FROM segment WHERE hour IN ({hour}, {hour} + 1) AND node_id = {node}");
+    let usage = format!("SELECT * FROM usage WHERE slot_start_us IN ({start}, {start} + 1) AND node_id = {node}");
+    Ok([plan(db, &segments)?, plan(db, &usage)?])
+}
+
+fn plan(db: &mut Db, query: &str) -> Result<String, DbError> {
     #[derive(QueryableByName)]
     struct LitePlan {
         #[diesel(sql_type = Text)]
@@ -283,18 +290,12 @@ pub fn roll_up_plan(db: &mut Db, hour: i64, node: i32) -> Result<String, DbError
     }
     let lines: Vec<String> = match db {
         Db::Lite(c) => {
-            let sql = format!(
-                "EXPLAIN QUERY PLAN SELECT * FROM segment WHERE hour IN ({hour}, {hour} + 1) AND node_id = {node}"
-            );
-            let rows: Vec<LitePlan> = diesel::sql_query(sql).load(c)?;
+            let rows: Vec<LitePlan> = diesel::sql_query(format!("EXPLAIN QUERY PLAN {query}")).load(c)?;
             rows.into_iter().map(|row| row.detail).collect()
         }
         Db::Pg(c) => {
             diesel::sql_query("SET enable_seqscan = off").execute(c)?;
-            let sql = format!(
-                "EXPLAIN SELECT * FROM segment WHERE hour = ANY (ARRAY[{hour}, {hour} + 1]::bigint[]) AND node_id = {node}"
-            );
-            let rows: Vec<PgPlan> = diesel::sql_query(sql).load(c)?;
+            let rows: Vec<PgPlan> = diesel::sql_query(format!("EXPLAIN {query}")).load(c)?;
             diesel::sql_query("RESET enable_seqscan").execute(c)?;
             rows.into_iter().map(|row| row.plan).collect()
         }

@@ -244,6 +244,22 @@ pub fn shares_of_day(db: &mut Db, day: Interval) -> Result<Vec<SummedShare>, DbE
     Ok(sums.into_iter().map(share).collect())
 }
 
+/// Where slots of a day begin that have any usage, of whichever node: found one after the other, by the key. A node's usage
+/// is then read by equality on each; a range would go through that of all nodes.
+fn slot_starts(db: &mut Db, day: Interval) -> Result<Vec<i64>, DbError> {
+    let mut starts = Vec::new();
+    let mut from = day.start().micros();
+    loop {
+        let next: Option<i64> = on_db!(db, c => usage::table
+            .filter(usage::slot_start_us.ge(from).and(usage::slot_start_us.lt(day.end().micros())))
+            .select(diesel::dsl::min(usage::slot_start_us))
+            .first(c))?;
+        let Some(start) = next else { return Ok(starts) };
+        starts.push(start);
+        from = start + 1;
+    }
+}
+
 /// Makes the usage of a node in a billing day be exactly `wanted`, writing only what differs; whether anything did.
 ///
 /// # Errors
@@ -252,9 +268,9 @@ pub fn replace_day(db: &mut Db, node: NodeId, day: Interval, wanted: &[Usage]) -
     type Key = (i64, i32, i64, i32, i32, i16);
     let key =
         |row: &Row| -> Key { (row.slot_start_us, row.node_id, row.job_id, row.fact_set_id, row.sku_id, row.state) };
+    let starts = slot_starts(db, day)?;
     let held: Vec<Row> = on_db!(db, c => usage::table
-        .filter(usage::slot_start_us.ge(day.start().micros()).and(usage::slot_start_us.lt(day.end().micros()))
-            .and(usage::node_id.eq(node.0)))
+        .filter(usage::slot_start_us.eq_any(&starts).and(usage::node_id.eq(node.0)))
         .load(c))?;
     let mut held: BTreeMap<Key, Row> = held.into_iter().map(|row| (key(&row), row)).collect();
     let mut added = Vec::new();
@@ -292,9 +308,9 @@ pub fn of_interval(db: &mut Db, interval: Interval) -> Result<Vec<Usage>, DbErro
 /// # Errors
 /// What the database says.
 pub fn of_node(db: &mut Db, node: NodeId, day: Interval) -> Result<Vec<Usage>, DbError> {
+    let starts = slot_starts(db, day)?;
     let rows: Vec<Row> = on_db!(db, c => usage::table
-        .filter(usage::slot_start_us.ge(day.start().micros()).and(usage::slot_start_us.lt(day.end().micros()))
-            .and(usage::node_id.eq(node.0)))
+        .filter(usage::slot_start_us.eq_any(&starts).and(usage::node_id.eq(node.0)))
         .order((usage::slot_start_us, usage::job_id, usage::fact_set_id, usage::sku_id, usage::state))
         .load(c))?;
     rows.into_iter().map(Usage::try_from).collect()
