@@ -1,6 +1,6 @@
 //! What open months come to by billing day, and the marks that say which days must be priced again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use diesel::prelude::*;
 use gpuledger_domain::ids::{ExperimentId, PoolId, SkuId, TeamId};
@@ -134,6 +134,8 @@ fn sums(row: &Row) -> Sums {
 /// # Errors
 /// What the database says.
 pub fn mark(db: &mut Db, days: &[CostDay]) -> Result<(), DbError> {
+    // In one order, so that two that mark several do not wait for each other.
+    let days: BTreeSet<&CostDay> = days.iter().collect();
     for day in days {
         on_db!(db, c => diesel::insert_into(price_mark::table)
             .values((
@@ -149,13 +151,12 @@ pub fn mark(db: &mut Db, days: &[CostDay]) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Marks all days of a month that were ever priced, or of all months without one.
+/// Marks all days of open months that were ever priced.
 ///
 /// # Errors
 /// What the database says.
-pub fn mark_priced(db: &mut Db, of: Option<Instant>) -> Result<(), DbError> {
-    let days: Vec<CostDay> =
-        priced_days(db)?.into_keys().filter(|day| of.is_none_or(|of| day.period_start == of)).collect();
+pub fn mark_priced(db: &mut Db) -> Result<(), DbError> {
+    let days: Vec<CostDay> = priced_days(db)?.into_keys().collect();
     mark(db, &days)
 }
 

@@ -71,7 +71,7 @@ pub fn apply(db: &mut Db, calendar: &BillingCalendar, wanted: &Wanted<'_>, now: 
         }
         catalogue::append(db, wanted.kind, &checked.version, now, wanted.actor)?;
         mark_changed_cuts(db, calendar, &checked.before, &checked.after)?;
-        open_cost::mark_priced(db, None)?;
+        open_cost::mark_priced(db)?;
         tell_audit(db, wanted, &current, &checked.version, now)?;
         Ok::<Applied, AppError>(Applied { version: checked.version.version, changed: true })
     })?;

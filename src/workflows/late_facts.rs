@@ -126,7 +126,8 @@ pub fn kept_aside(db: &mut Db) -> Result<Vec<KeptAside>, AppError> {
     Ok(reported_segment::all_aside(db)?.into_iter().map(read).collect())
 }
 
-/// The earliest month after a closed one that is open. It stays open until the transaction ends.
+/// The earliest month after a closed one that is open. Nobody else closes it, or counts a change of it, until the
+/// transaction ends.
 ///
 /// # Errors
 /// The database's.
@@ -134,8 +135,10 @@ pub(super) fn open_month_after(db: &mut Db, calendar: &BillingCalendar, closed: 
     let mut month = closed.next();
     loop {
         let period = calendar.period(month);
-        let states = period::hold_open(db, &[period])?;
-        if states.iter().all(|state| state.closing.is_none()) {
+        period::ensure(db, &period)?;
+        let is_closed = |state: Option<period::PeriodState>| state.is_some_and(|state| state.closing.is_some());
+        // What is closed stays so; only the one that is open is held, since its usage may be about to change.
+        if !is_closed(period::find(db, month)?) && !is_closed(period::find_locked(db, month)?) {
             return Ok(period);
         }
         month = month.next();

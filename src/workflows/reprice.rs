@@ -58,8 +58,9 @@ pub(super) fn mark_day(db: &mut Db, period: &Period, day: Interval) -> Result<()
 /// # Errors
 /// The database's.
 pub(super) fn mark_month(db: &mut Db, period: &Period) -> Result<(), AppError> {
-    open_cost::mark_priced(db, Some(period.interval.start()))?;
-    Ok(open_cost::mark(db, &[of_earlier_months(period)])?)
+    let priced = open_cost::priced_days(db)?.into_keys();
+    let of_month = priced.filter(|day| day.period_start == period.interval.start());
+    Ok(open_cost::mark(db, &of_month.chain([of_earlier_months(period)]).collect::<Vec<_>>())?)
 }
 
 /// Marks the days of open months that have usage and were never priced.
