@@ -1,8 +1,8 @@
 //! The segments that count. What is stored is what was told; of the same GPU and time, several may have told.
 //!
 //! On a node on which a collector reports, its segments count, each instant once, and what nobody saw is unobserved
-//! ([`observed`]). What a scheduler's books say of such a node is not added for a billing day of which the collector told:
-//! the two describe the same time. It fills what nobody was seen to hold ([`NodeBooks`]), and its attempts and facts
+//! (`observed`). What a scheduler's books say of such a node is not added for a billing day of which the collector told:
+//! the two describe the same time. It fills what nobody was seen to hold (`NodeBooks`), and its attempts and facts
 //! take the place of the collector's where they are of one job. On every other node and day the books count.
 
 use std::collections::{BTreeMap, BTreeSet};
