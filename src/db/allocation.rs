@@ -140,7 +140,7 @@ impl NewTelling {
 pub fn lock_imports(db: &mut Db) -> Result<(), DbError> {
     match db {
         Db::Lite(_) => Ok(()),
-        Db::Pg(_) => db.execute("SELECT pg_advisory_xact_lock(hashtext('import'))"),
+        Db::Pg(_) => db.execute("SELECT pg_advisory_xact_lock(hashtext('import into ' || current_schema()))"),
     }
 }
 

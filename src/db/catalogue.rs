@@ -101,8 +101,12 @@ pub fn hold(db: &mut Db, hold: Hold) -> Result<(), DbError> {
     match (db, hold) {
         // One writer at a time anyway.
         (Db::Lite(_), _) => Ok(()),
-        (db, Hold::ToUse) => db.execute("SELECT pg_advisory_xact_lock_shared(hashtext('catalogue'))"),
-        (db, Hold::ToChange) => db.execute("SELECT pg_advisory_xact_lock(hashtext('catalogue'))"),
+        (db, Hold::ToUse) => {
+            db.execute("SELECT pg_advisory_xact_lock_shared(hashtext('catalogue of ' || current_schema()))")
+        }
+        (db, Hold::ToChange) => {
+            db.execute("SELECT pg_advisory_xact_lock(hashtext('catalogue of ' || current_schema()))")
+        }
     }
 }
 

@@ -222,10 +222,12 @@ struct Lock {
 /// What the database says.
 pub fn take(db: &mut Db, day: CostDay) -> Result<Option<i64>, DbError> {
     let key = (day.period_start.micros(), day.day_start.micros());
-    // A lock beside the mark, which others must be able to touch meanwhile.
+    // A lock beside the mark, which others must be able to touch meanwhile. Such locks are the whole database's, so that its
+    // name holds the schema.
     if let Db::Pg(c) = db
         && !diesel::sql_query(
-            "SELECT pg_try_advisory_xact_lock(hashtextextended('gpuledger price ' || $1 || ' ' || $2, 0)) AS free",
+            "SELECT pg_try_advisory_xact_lock(hashtextextended(\
+             'price ' || $1 || ' ' || $2 || ' of ' || current_schema(), 0)) AS free",
         )
         .bind::<diesel::sql_types::BigInt, _>(key.0)
         .bind::<diesel::sql_types::BigInt, _>(key.1)
