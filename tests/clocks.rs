@@ -80,4 +80,40 @@ fn what_came_under_a_wrong_clock_counts_where_it_belongs_once_it_is_right(books:
     assert!(kept.len() == 2 && kept.iter().all(|kept| kept.reason == "the node's clock was off; re-placed since"));
 }
 
-on_both!(what_came_under_a_wrong_clock_counts_where_it_belongs_once_it_is_right);
+/// Records that no clock can make right are refused at once, and those of the future wait.
+fn what_is_wrong_by_any_clock_is_not_kept(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    catalogues(&mut db, &calendar);
+    let mut ingest = ingest(&calendar);
+    let now = at("2025-03-01T11:30:00Z");
+    let clocks = |wall: Instant, boot: i64| Clocks { wall_us: wall.micros(), boot_us: boot * SECOND_US };
+    let mut ends_of_time = segment(1, Some(0), at("2025-03-01T10:00:00Z"), at("2025-03-01T10:10:00Z"));
+    (ends_of_time.start_us, ends_of_time.end_us) = (i64::MAX - 1, i64::MAX);
+    // As its wrong clock tells, ten minutes of the future of the report that comes later.
+    let early = segment(2, Some(0), at("2025-03-01T10:00:00Z"), at("2025-03-01T10:10:00Z"));
+    let off = Report {
+        clocks: clocks(at("2025-03-01T10:20:00Z"), 5_000),
+        jobs: vec![job("7", "a", at("2025-03-01T10:00:00Z"))],
+        segments: vec![ends_of_time, early],
+        ..report("n1", 2_000, 1, now)
+    };
+    let taken = take(&mut db, &mut ingest, &off, now);
+    let outcomes: Vec<_> = taken.records.iter().map(|record| record.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Rejected, Outcome::Quarantined]);
+    // This boot's right clock says that the record ends after the report: boot-time 4,400 s is 11:31.
+    let right = |sequence, boot, wall| Report { clocks: clocks(wall, boot), ..report("n1", 2_000, sequence, wall) };
+    let before = right(2, 4_340, now);
+    take(&mut db, &mut ingest, &before, now);
+    assert_eq!(ingest.replace_in_time(&mut db, now).unwrap(), 0, "it is not there yet");
+    assert!(held(&mut db, &calendar).is_empty());
+    let later = at("2025-03-01T11:40:00Z");
+    take(&mut db, &mut ingest, &right(3, 4_940, later), later);
+    assert_eq!(ingest.replace_in_time(&mut db, later).unwrap(), 1);
+    assert_eq!(held(&mut db, &calendar), [("1 March 2025".into(), "7".into(), 600)]);
+}
+
+on_both!(
+    what_is_wrong_by_any_clock_is_not_kept,
+    what_came_under_a_wrong_clock_counts_where_it_belongs_once_it_is_right
+);

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use gpuledger_domain::metering::State;
@@ -102,7 +102,17 @@ fn each_wrong_report_gets_its_code_and_a_good_one_is_stored(books: Books) {
     let bomb = zstd::encode_all(std::io::repeat(b' ').take(200 << 20), 3).unwrap();
     assert!(bomb.len() < 100_000);
     assert_eq!(code(ask(&good, "Content-Encoding: zstd\r\n", &bomb)), (413, "too-large".into()));
+    // A million jobs are some kilobytes of zstd; no more of them are kept than may be.
+    let none = Report { jobs: Vec::new(), segments: Vec::new(), ..last_hour("n1") };
+    let whole = serde_json::to_string(&none).unwrap();
+    let jobs = format!("\"jobs\":[{}],", vec![r#"{"source_id":"","start_us":0}"#; 1_000_000].join(","));
+    let crowd = zstd::encode_all(whole.replacen('{', &format!("{{{jobs}"), 1).as_bytes(), 3).unwrap();
+    assert!(crowd.len() < 100_000, "{}", crowd.len());
+    assert_eq!(code(ask(&good, "Content-Encoding: zstd\r\n", &crowd)), (413, "too-many".into()));
     assert_eq!(code(ask(&good, "", &vec![b' '; 5 << 20])), (413, "too-large".into()));
+    let mut sliced = last_hour("n1");
+    (sliced.units[0].compute_slices, sliced.units[0].gpu.compute_slices) = (i32::MAX as u32, i32::MAX as u32);
+    assert_eq!(code(ask(&good, "", &bytes(&sliced))), (400, "bad-value".into()));
     let newer = Report { protocol: 2, ..last_hour("n1") };
     assert_eq!(code(ask(&good, "", &bytes(&newer))), (400, "bad-protocol".into()));
     let named = Report { node: "n\u{7}".into(), ..last_hour("n1") };
@@ -190,12 +200,12 @@ fn killed_two_hundred_times_under_load_nothing_is_missing_and_nothing_double(boo
     let token = token(&books, &["--cluster", "c"]);
     let served = serve(&books, "127.0.0.1:0");
     let (address, from) = (served.address, Instant::from_micros(now().micros() - 20 * 24 * HOUR_US).hour().start());
-    let over = AtomicBool::new(false);
+    let (over, acknowledged) = (AtomicBool::new(false), AtomicI64::new(0));
     let mut moments = Moments::from_environment();
     let sent: Vec<i64> = std::thread::scope(|scope| {
         let clients: Vec<_> = ["n1", "n2", "n3"]
             .map(|node| {
-                let (over, token) = (&over, &token);
+                let (over, token, acknowledged) = (&over, &token, &acknowledged);
                 scope.spawn(move || {
                     let mut number = 0;
                     while !over.load(Ordering::Relaxed) && number < 20_000 {
@@ -208,6 +218,7 @@ fn killed_two_hundred_times_under_load_nothing_is_missing_and_nothing_double(boo
                                     "{answer}"
                                 );
                                 number += 1;
+                                acknowledged.fetch_add(1, Ordering::Relaxed);
                             }
                             Some((500 | 503, _)) | None => std::thread::sleep(Duration::from_millis(3)),
                             Some((status, answer)) => panic!("{status} {answer}"),
@@ -219,7 +230,15 @@ fn killed_two_hundred_times_under_load_nothing_is_missing_and_nothing_double(boo
             .into_iter()
             .collect();
         let mut served = served;
-        for _ in 0..200 {
+        for kill in 0..200 {
+            // Every other time some reports come through first, however busy the machine is; else it may die while it starts.
+            let before = acknowledged.load(Ordering::Relaxed);
+            while kill % 2 == 0
+                && acknowledged.load(Ordering::Relaxed) < before + 3
+                && clients.iter().any(|client| !client.is_finished())
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             std::thread::sleep(Duration::from_millis(moments.below(120)));
             drop(served);
             served = serve(&books, &address.to_string());

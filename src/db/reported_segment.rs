@@ -257,14 +257,55 @@ pub fn all_aside(db: &mut Db) -> Result<Vec<RecordAside>, DbError> {
     rows.into_iter().map(aside).collect()
 }
 
-/// Those of them that were not stored where they belong, in the same order.
+/// The nodes of which records are kept aside for a reason, and were not stored where they belong; in the order of their numbers.
 ///
 /// # Errors
 /// What the database says.
-pub fn not_replaced(db: &mut Db) -> Result<Vec<RecordAside>, DbError> {
+pub fn nodes_aside(db: &mut Db, reason: AsideReason) -> Result<Vec<NodeId>, DbError> {
+    let nodes: Vec<i32> = on_db!(db, c => record_aside::table
+        .filter(record_aside::replaced_at_us.is_null().and(record_aside::reason.eq(reason.code())))
+        .select(record_aside::node_id)
+        .distinct()
+        .order(record_aside::node_id)
+        .load(c))?;
+    Ok(nodes.into_iter().map(NodeId).collect())
+}
+
+/// How many records of a node are kept aside and were not stored where they belong.
+///
+/// # Errors
+/// What the database says.
+pub fn count_aside(db: &mut Db, node: NodeId) -> Result<i64, DbError> {
+    Ok(on_db!(db, c => record_aside::table
+        .filter(record_aside::replaced_at_us.is_null().and(record_aside::node_id.eq(node.0)))
+        .count()
+        .get_result(c))?)
+}
+
+/// At most so many of a node's that are kept aside for a reason and were not stored where they belong, in key order, after one of
+/// them.
+///
+/// # Errors
+/// What the database says.
+pub fn not_replaced(
+    db: &mut Db,
+    (node, reason): (NodeId, AsideReason),
+    after: Option<&RecordAside>,
+    most: i64,
+) -> Result<Vec<RecordAside>, DbError> {
+    let key = after.map_or((i64::MIN, 0, 0), |after| (after.key.epoch, after.key.hour.number(), after.key.number));
+    let (epoch, hour, number) = key;
+    let sha256 = after.map(|after| after.sha256.clone()).unwrap_or_default();
+    let after = record_aside::epoch.gt(epoch).or(record_aside::epoch.eq(epoch).and(record_aside::hour.gt(hour).or(
+        record_aside::hour.eq(hour).and(
+            record_aside::number.gt(number).or(record_aside::number.eq(number).and(record_aside::sha256.gt(sha256))),
+        ),
+    )));
     let rows: Vec<AsideRow> = on_db!(db, c => record_aside::table
-        .filter(record_aside::replaced_at_us.is_null())
-        .order((record_aside::node_id, record_aside::epoch, record_aside::hour, record_aside::number, record_aside::sha256))
+        .filter(record_aside::node_id.eq(node.0).and(record_aside::replaced_at_us.is_null()))
+        .filter(record_aside::reason.eq(reason.code()).and(after.clone()))
+        .order((record_aside::epoch, record_aside::hour, record_aside::number, record_aside::sha256))
+        .limit(most)
         .load(c))?;
     rows.into_iter().map(aside).collect()
 }

@@ -48,6 +48,8 @@ pub struct NodeReport {
     pub told: wire::Report,
     /// When it came, where that is not when it is stored.
     pub received_at: Option<Instant>,
+    /// How many bytes it has unpacked; 0 where it was stored before.
+    pub bytes: usize,
 }
 
 /// A unit of a report.
@@ -130,7 +132,7 @@ pub fn read_report(body: &[u8], encoding: &str) -> Result<NodeReport, Refusal> {
         let code = if error.is_eof() { RefusalCode::Truncated } else { RefusalCode::BadReport };
         refusal(code, format!("the body is no report: {error}"))
     })?;
-    checked(report)
+    Ok(NodeReport { bytes: unpacked.len(), ..checked(report)? })
 }
 
 fn refusal(code: RefusalCode, message: impl Into<String>) -> Refusal {
@@ -180,7 +182,7 @@ fn checked(mut report: wire::Report) -> Result<NodeReport, Refusal> {
     ];
     for (what, count, most) in counts {
         if count > most {
-            let message = format!("the report has {count} {what}; at most {most} are taken, so send several reports");
+            let message = format!("the report has more than {most} {what}; send several reports");
             return Err(refusal(RefusalCode::TooMany, message));
         }
     }
@@ -214,7 +216,20 @@ fn checked(mut report: wire::Report) -> Result<NodeReport, Refusal> {
     };
     let (segments, head) = (report.segments.iter().map(record).collect(), report.head.iter().map(record).collect());
     let received_at = None;
-    Ok(NodeReport { cluster, node, epoch, sequence, wall, units, jobs, segments, head, told: report, received_at })
+    Ok(NodeReport {
+        cluster,
+        node,
+        epoch,
+        sequence,
+        wall,
+        units,
+        jobs,
+        segments,
+        head,
+        told: report,
+        received_at,
+        bytes: 0,
+    })
 }
 
 /// Cuts what people choose, so that whatever is kept of the report is small.
@@ -268,9 +283,9 @@ fn checked_unit(unit: &wire::Unit) -> Result<ReportedUnit, String> {
     );
     let ratio = |of: &str, part: u32, whole: u32| {
         let ratio = i32::try_from(part).ok().zip(i32::try_from(whole).ok()).filter(|(part, whole)| part <= whole);
-        ratio
-            .and_then(|(part, whole)| Ratio::new(part, whole))
-            .ok_or_else(|| format!("{of}_slices: {part} of {whole} is no part of a GPU"))
+        ratio.and_then(|(part, whole)| Ratio::new(part, whole)).filter(|_| whole <= wire::SLICES_MAX).ok_or_else(|| {
+            format!("{of}_slices: {part} of {whole} is no part of a GPU; one has at most {} slices", wire::SLICES_MAX)
+        })
     };
     let compute = ratio("compute", unit.compute_slices, unit.gpu.compute_slices)?;
     let memory = ratio("memory", unit.memory_slices, unit.gpu.memory_slices)?;

@@ -1,7 +1,9 @@
 //! One thread writes reports, a group in each transaction, whatever number of requests wait for it. When it falls
 //! behind, new reports are refused at once, and their collectors try again.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
@@ -22,6 +24,8 @@ use crate::workflows::migrate;
 
 /// Most reports that wait.
 const WAITING_MAX: usize = 1_024;
+/// Most bytes that they have unpacked; one report may wait whatever it has.
+const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Most reports of one transaction.
 const GROUP_MAX: usize = 64;
 /// How long settings are told before they are read again.
@@ -33,6 +37,7 @@ type Reply = oneshot::Sender<Result<Answer, Refused>>;
 #[derive(Clone, Debug)]
 pub(super) struct IngestQueue {
     sender: SyncSender<(NodeReport, Reply)>,
+    waiting_bytes: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
 }
 
@@ -44,16 +49,24 @@ impl IngestQueue {
     pub(super) fn start(config: Config, metrics: Arc<Metrics>) -> Result<(IngestQueue, JoinHandle<()>), AppError> {
         let writer = Writer::open(config, Arc::clone(&metrics))?;
         let (sender, receiver) = sync_channel(WAITING_MAX);
+        let waiting_bytes = Arc::clone(&writer.waiting_bytes);
         let thread = std::thread::Builder::new().name("ingest".into()).spawn(move || writer.run(&receiver));
-        Ok((IngestQueue { sender, metrics }, thread.map_err(|error| AppError::file("thread", error))?))
+        Ok((IngestQueue { sender, waiting_bytes, metrics }, thread.map_err(|error| AppError::file("thread", error))?))
     }
 
     /// Stores a report; the answer comes when it is stored.
     pub(super) async fn store(&self, report: NodeReport) -> Result<Answer, Refused> {
         let (reply, answer) = oneshot::channel();
+        let bytes = report.bytes;
+        let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before > 0 && before.saturating_add(bytes) > WAITING_BYTES_MAX {
+            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Refused::of(RefusalCode::Busy, "too much waits; try again later"));
+        }
         self.metrics.waits();
         let sent = self.sender.try_send((report, reply));
         if sent.is_err() {
+            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.metrics.waits_no_more();
         }
         match sent {
@@ -70,13 +83,14 @@ struct Writer {
     db: Option<Db>,
     ingest: Ingest,
     settings: Option<(Settings, Instant)>,
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
 impl Writer {
     fn open(config: Config, metrics: Arc<Metrics>) -> Result<Writer, AppError> {
         let db = Some(migrate::open(&config.database, &config.calendar)?);
         let ingest = Ingest::new(config.calendar.clone(), config.default_pool.clone());
-        Ok(Writer { metrics, config, db, ingest, settings: None })
+        Ok(Writer { metrics, config, db, ingest, settings: None, waiting_bytes: Arc::default() })
     }
 
     fn run(mut self, receiver: &Receiver<(NodeReport, Reply)>) {
@@ -84,6 +98,7 @@ impl Writer {
             let more = receiver.try_iter().take(GROUP_MAX - 1);
             let (reports, replies): (Vec<NodeReport>, Vec<Reply>) = std::iter::once(first).chain(more).unzip();
             let outcomes = self.take(&reports);
+            self.waiting_bytes.fetch_sub(reports.iter().map(|report| report.bytes).sum(), Ordering::Relaxed);
             self.metrics.grouped(reports.len());
             for (outcome, reply) in outcomes.into_iter().zip(replies) {
                 // Who went away sends the report again.
@@ -110,6 +125,14 @@ impl Writer {
     }
 
     fn try_take(&mut self, reports: &[NodeReport]) -> Result<Vec<Answer>, AppError> {
+        catch_unwind(AssertUnwindSafe(|| self.write(reports))).unwrap_or_else(|_| {
+            // A defect. The transaction is undone with its connection, and with it what it numbered.
+            self.ingest = Ingest::new(self.config.calendar.clone(), self.config.default_pool.clone());
+            Err(AppError::Changed("the writer of reports ended by a defect".into()))
+        })
+    }
+
+    fn write(&mut self, reports: &[NodeReport]) -> Result<Vec<Answer>, AppError> {
         // A connection that failed is not used again.
         let mut db = match self.db.take() {
             Some(db) => db,

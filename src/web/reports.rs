@@ -7,6 +7,7 @@ use actix_web::http::header;
 use actix_web::web::{Data, Payload, block};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use gpuledger_wire::{Answer, PACKED_BYTES_MAX, Refusal, RefusalCode};
+use tokio::sync::Semaphore;
 
 use super::collectors::Collector;
 use super::ingest_queue::IngestQueue;
@@ -16,6 +17,8 @@ use crate::import::report::{NodeReport, read_report};
 
 /// Bodies above this are unpacked where that holds up no other request.
 const UNPACKED_HERE_BYTES_MAX: usize = 64 << 10;
+/// Most bodies that are unpacked at once: each may take some hundred MiB for a moment.
+static UNPACKING: Semaphore = Semaphore::const_new(4);
 /// When to try again, in seconds.
 const RETRY_AFTER: &str = "2";
 
@@ -115,6 +118,7 @@ async fn stored(
         Refused::of(RefusalCode::Truncated, "the body ended early")
     })?;
     let report = if body.len() > UNPACKED_HERE_BYTES_MAX || !encoding.is_empty() {
+        let _turn = UNPACKING.acquire().await.map_err(|_| Refused::failed())?;
         block(move || read_report(&body, &encoding)).await.map_err(|_| Refused::failed())?
     } else {
         read_report(&body, &encoding)

@@ -2,6 +2,7 @@
 //! people can sign in, and have a server of their own on loopback.
 
 use std::net::{SocketAddr, TcpListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -188,8 +189,16 @@ impl Roller {
         while !self.ending.load(Ordering::Relaxed) {
             // What fails in one step must not keep the others from being done.
             for (what, step) in STEPS {
-                if let Err(error) = step(&mut self) {
-                    tracing::error!(%error, what, "what is done beside reports failed; it is tried again");
+                match catch_unwind(AssertUnwindSafe(|| step(&mut self))) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        tracing::error!(%error, what, "what is done beside reports failed; it is tried again");
+                    }
+                    // A defect. What was being done is as it was before; what was remembered may be half of it.
+                    Err(_) => {
+                        self.repricer = Repricer::default();
+                        tracing::error!(what, "what is done beside reports ended by a defect; it is tried again");
+                    }
                 }
             }
             std::thread::park_timeout(Duration::from_secs(ROLL_UP_SECONDS));

@@ -94,15 +94,15 @@ impl Ingest {
         if off > CLOCK_OFF_MAX_US.unsigned_abs() {
             let message = format!("the node's clock says {}, the service's {received_at}", report.wall);
             tracing::warn!(cluster = %report.cluster, node = %report.node, %message, "records are kept aside");
-            let records = records::all_aside(pending, node, report, now, &message);
+            let records = records::all_aside(db, pending, node, report, (now, &message))?;
             let head = (!report.head.is_empty()).then(|| answer(None, RecordCode::ClockOff, &message));
             return Ok(Taken { records, head });
         }
         let numbers = self.interned.of_report(db, node, report)?;
         let context = Context { calendar: &self.calendar, cluster, node, report, numbers: &numbers, now };
-        for day in records::days(&self.calendar, report.segments.iter()) {
-            let new_jobs =
-                numbers.jobs.iter().filter(|(job, _)| self.interned.reported_jobs.insert((*job, day.start())));
+        for (day, jobs) in records::days(&self.calendar, report.segments.iter(), now) {
+            let jobs = jobs.into_iter().filter_map(|job| numbers.jobs.get(job));
+            let new_jobs = jobs.filter(|(job, _)| self.interned.reported_jobs.insert((*job, day.start())));
             let is_new = new_jobs.count() > 0;
             if self.interned.reported_days.insert((node, day.start())) || is_new {
                 pending.mark_books(db, &context, day)?;

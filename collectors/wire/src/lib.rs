@@ -13,7 +13,7 @@ mod limits;
 mod report;
 
 pub use answer::{Answer, Outcome, RecordAnswer, RecordCode, RecordName, Refusal, RefusalCode, Settings};
-pub use limits::{BODY_BYTES_MAX, JOBS_MAX, PACKED_BYTES_MAX, SEGMENTS_MAX, TEXT_BYTES_MAX, UNITS_MAX};
+pub use limits::{BODY_BYTES_MAX, JOBS_MAX, PACKED_BYTES_MAX, SEGMENTS_MAX, SLICES_MAX, TEXT_BYTES_MAX, UNITS_MAX};
 pub use report::{Clocks, Epoch, Facts, Gpu, Job, Report, Segment, State, Telemetry, Total, Unit, UnitKind};
 
 /// The version of the protocol that this crate speaks.

@@ -12,3 +12,5 @@ pub const UNITS_MAX: usize = 4_096;
 pub const JOBS_MAX: usize = 8_192;
 /// Most bytes of any text: a name, a UUID, a fact.
 pub const TEXT_BYTES_MAX: usize = 200;
+/// Most compute or memory slices of a GPU: those of any device are fewer.
+pub const SLICES_MAX: u32 = 32;

@@ -1,8 +1,13 @@
 //! What a collector reports of one node.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::limits::{JOBS_MAX, SEGMENTS_MAX, UNITS_MAX};
 
 /// A report of one node. It stands by itself: each unit and each job that one of its segments names is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,16 +30,16 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub collector: String,
     /// The units that segments name by their place in this list.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "up_to::<_, _, UNITS_MAX>", skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<Unit>,
     /// The jobs that segments name by their place in this list.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "up_to::<_, _, JOBS_MAX>", skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<Job>,
     /// Finished segments that were not acknowledged yet.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "up_to::<_, _, SEGMENTS_MAX>", skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
     /// Open segments with their totals so far. It replaces the head of the report before.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "up_to::<_, _, SEGMENTS_MAX>", skip_serializing_if = "Vec::is_empty")]
     pub head: Vec<Segment>,
 }
 
@@ -219,6 +224,34 @@ impl Telemetry {
     fn is_empty(&self) -> bool {
         *self == Telemetry::default()
     }
+}
+
+/// Reads a list and keeps one more than `MOST` of it, which is enough to see that it is too long: a small body can hold many small
+/// things.
+fn up_to<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MOST: usize>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct UpTo<T, const MOST: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for UpTo<T, MOST> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut kept = Vec::new();
+            while kept.len() <= MOST {
+                let Some(item) = list.next_element()? else { return Ok(kept) };
+                kept.push(item);
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(kept)
+        }
+    }
+
+    deserializer.deserialize_seq(UpTo::<T, MOST>(PhantomData))
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]

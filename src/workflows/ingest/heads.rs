@@ -65,7 +65,7 @@ pub(super) fn take(
 /// Stores the open segments of a report as provisional ones, where nothing finished has their identity.
 fn provisional(db: &mut Db, pending: &mut Pending, context: &Context<'_>) -> Result<(), AppError> {
     let closed = pending.closed_months(db, context)?;
-    for day in days(context.calendar, context.report.head.iter()) {
+    for (day, _) in days(context.calendar, context.report.head.iter(), context.now) {
         pending.mark_books(db, context, day)?;
     }
     for record in &context.report.head {

@@ -41,7 +41,7 @@ pub(super) fn take(
             answers.push(answer(name, RecordCode::NoUnit, "the report has no such unit"));
             continue;
         };
-        if segment.segment.interval.start().micros() < context.now.micros().saturating_sub(AGE_MAX_US) {
+        if is_too_old(segment.segment.interval.start(), context.now) {
             answers.push(answer(name, RecordCode::TooOld, "it is older than segments are kept"));
             continue;
         }
@@ -67,16 +67,32 @@ pub(super) fn take(
     Ok(answers)
 }
 
-/// The billing days of which these records tell.
-pub(super) fn days<'a>(calendar: &BillingCalendar, records: impl Iterator<Item = &'a Record>) -> BTreeSet<Interval> {
-    let told = records.filter_map(|record| record.content.as_ref().ok());
-    let mut days: BTreeSet<Interval> = BTreeSet::new();
-    for content in told {
-        if !days.iter().any(|day| day.contains(content.interval.start())) {
-            days.insert(calendar.day_of(content.interval.start()));
+/// The billing days of which these records tell, with the places of the jobs that held something in each. What is older than
+/// segments are kept tells of nothing.
+pub(super) fn days<'a>(
+    calendar: &BillingCalendar,
+    records: impl Iterator<Item = &'a Record>,
+    now: Instant,
+) -> Vec<(Interval, BTreeSet<usize>)> {
+    let mut days: BTreeMap<Instant, (Interval, BTreeSet<usize>)> = BTreeMap::new();
+    for content in records.filter_map(|record| record.content.as_ref().ok()) {
+        let start = content.interval.start();
+        if is_too_old(start, now) {
+            continue;
         }
+        let known = days.range(..=start).next_back().map(|(first, (day, _))| (*first, *day));
+        let (first, day) = known.filter(|(_, day)| day.contains(start)).unwrap_or_else(|| {
+            let day = calendar.day_of(start);
+            (day.start(), day)
+        });
+        days.entry(first).or_insert_with(|| (day, BTreeSet::new())).1.extend(content.job);
     }
-    days
+    days.into_values().collect()
+}
+
+/// Whether a record that begins so early is not kept any more.
+pub(super) fn is_too_old(start: Instant, now: Instant) -> bool {
+    start.micros() < now.micros().saturating_sub(AGE_MAX_US)
 }
 
 /// What is held of the report's identities.
@@ -95,21 +111,45 @@ fn known(db: &mut Db, context: &Context<'_>) -> Result<BTreeMap<SegmentKey, Repo
     Ok(known)
 }
 
-/// Keeps all finished segments of a report aside, because the node's clock is off.
+/// Most bytes of what is kept aside of one report: each record is kept with its whole unit and job.
+const ASIDE_BYTES_MAX: usize = 16 << 20;
+/// Most records of a node that are kept aside and were not re-placed.
+const ASIDE_RECORDS_MAX: i64 = 100_000;
+
+/// Keeps the finished segments of a report aside, because the node's clock is off. Those that would be wrong by any clock are
+/// rejected, and so is more than can be kept.
+///
+/// # Errors
+/// The database's.
 pub(super) fn all_aside(
+    db: &mut Db,
     pending: &mut Pending,
     node: NodeId,
     report: &NodeReport,
-    now: Instant,
-    message: &str,
-) -> Vec<RecordAnswer> {
+    (now, message): (Instant, &str),
+) -> Result<Vec<RecordAnswer>, AppError> {
+    let mut left = ASIDE_RECORDS_MAX.saturating_sub(reported_segment::count_aside(db, node)?);
+    let mut bytes = 0;
     let mut answers = Vec::with_capacity(report.segments.len());
     for (place, record) in report.segments.iter().enumerate() {
-        let key = key_of(node, report, record);
-        pending.aside.push(aside(report, place, key, AsideReason::ClockOff, now));
+        if let Err((code, message)) = &record.content {
+            answers.push(answer(Some(record.name), *code, message));
+            continue;
+        }
+        let kept = aside(report, place, key_of(node, report, record), AsideReason::ClockOff, now);
+        bytes += kept.body.len();
+        if left <= 0 || bytes > ASIDE_BYTES_MAX {
+            let message =
+                format!("{message}; too many records are kept aside already. Send it again once the clock is right");
+            let rejected = answer(Some(record.name), RecordCode::ClockOff, &message);
+            answers.push(RecordAnswer { outcome: Outcome::Rejected, ..rejected });
+            continue;
+        }
+        left -= 1;
+        pending.aside.push(kept);
         answers.push(answer(Some(record.name), RecordCode::ClockOff, message));
     }
-    answers
+    Ok(answers)
 }
 
 /// The identity of a record.

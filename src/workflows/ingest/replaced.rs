@@ -3,8 +3,6 @@
 //! A report has two clocks, read together: the wall clock, which was wrong, and the boot-time clock, which only counts. Once
 //! a later report of the same boot has a right wall clock, the difference of the two says where the earlier ones belong.
 
-use std::collections::BTreeMap;
-
 use gpuledger_db::Db;
 use gpuledger_db::head;
 use gpuledger_db::reported_segment::{self, AsideReason, RecordAside};
@@ -14,6 +12,7 @@ use gpuledger_wire::{Clocks, Epoch, Job, Report, Segment, Total, Unit};
 use serde::Deserialize;
 
 use super::Ingest;
+use super::interned::Interned;
 use super::pending::{Context, Pending};
 use super::{earliest, records};
 use crate::error::AppError;
@@ -23,6 +22,9 @@ use crate::import::report::{NodeReport, read_stored};
 const REPLACED_EPOCH: i64 = 1 << 62;
 /// Bits of an epoch below its milliseconds.
 const EPOCH_RANDOM_BITS: u32 = 20;
+
+/// Records of one transaction.
+const AT_ONCE: i64 = 1_000;
 
 /// A record as it was kept aside.
 #[derive(Debug, Deserialize)]
@@ -44,24 +46,38 @@ impl Ingest {
     /// node was not booted since; how many there were. They stay listed, as re-placed.
     ///
     /// # Errors
-    /// The database's. Nodes done before stay done.
+    /// The database's. What fails of one node is logged, and the others are done.
     pub fn replace_in_time(&mut self, db: &mut Db, now: Instant) -> Result<usize, AppError> {
-        let mut by_node: BTreeMap<NodeId, Vec<RecordAside>> = BTreeMap::new();
-        for aside in reported_segment::not_replaced(db)? {
-            if aside.reason == AsideReason::ClockOff {
-                by_node.entry(aside.key.node).or_default().push(aside);
-            }
-        }
         let mut done = 0;
-        for (node, kept) in by_node {
-            let Some(head) = head::find(db, node)? else { continue };
-            let Ok(right) = read_stored(&head.body) else { continue };
-            done += db.transaction(|db| self.replace_of_node(db, &right, &kept, now))?;
+        for node in reported_segment::nodes_aside(db, AsideReason::ClockOff)? {
+            match self.replace_for_node(db, node, now) {
+                Ok(replaced) => done += replaced,
+                // One node's records must not keep those of others where they are.
+                Err(error) => tracing::error!(%error, node = node.0, "a node's records could not be re-placed in time"),
+            }
         }
         if done > 0 {
             tracing::info!(records = done, "records of nodes whose clock was off were re-placed in time");
         }
         Ok(done)
+    }
+
+    /// Re-places what is kept of a node, some of it in each transaction.
+    fn replace_for_node(&mut self, db: &mut Db, node: NodeId, now: Instant) -> Result<usize, AppError> {
+        let Some(head) = head::find(db, node)? else { return Ok(0) };
+        let Ok(right) = read_stored(&head.body) else { return Ok(0) };
+        let (mut done, mut after) = (0, None);
+        loop {
+            let kept = reported_segment::not_replaced(db, (node, AsideReason::ClockOff), after.as_ref(), AT_ONCE)?;
+            let Some(last) = kept.last().cloned() else { return Ok(done) };
+            let replaced = db.transaction(|db| self.replace_of_node(db, &right, &kept, now));
+            if replaced.is_err() {
+                // What this transaction numbered is gone with it.
+                self.interned = Interned::default();
+            }
+            done += replaced?;
+            after = Some(last);
+        }
     }
 
     fn replace_of_node(
@@ -78,7 +94,7 @@ impl Ingest {
             let (cluster, node) = self.interned.node(db, &report, (&self.calendar, &self.default_pool))?;
             let numbers = self.interned.of_report(db, node, &report)?;
             let context = Context { calendar: &self.calendar, cluster, node, report: &report, numbers: &numbers, now };
-            for day in records::days(&self.calendar, report.segments.iter()) {
+            for (day, _) in records::days(&self.calendar, report.segments.iter(), now) {
                 pending.mark_books(db, &context, day)?;
             }
             if let Some(changed) = numbers.changed_from {
@@ -121,17 +137,20 @@ fn replaced(cluster: &ClusterName, node: &str, right: &Report, aside: &RecordAsi
     let number = segment.number.checked_mul(4)?.checked_add(odd_hour * 2)?;
     let job = (!jobs.is_empty()).then_some(0);
     let segment = Segment { number, unit: 0, job, start_us, end_us, ..segment };
-    let wall_us = right.clocks.wall_us.max(end_us);
+    // It was before the report that tells the right time; a later one will do.
+    if end_us > right.clocks.wall_us {
+        return None;
+    }
     let start_of_epoch = (aside.key.epoch >> EPOCH_RANDOM_BITS).checked_mul(1_000)?;
     let random = u32::try_from(aside.key.epoch & ((1 << EPOCH_RANDOM_BITS) - 1)).ok()?;
     let report = Report {
         cluster: cluster.to_string(),
         node: node.to_owned(),
         epoch: Epoch { start_us: start_of_epoch, random },
-        clocks: Clocks { wall_us, boot_us: 0 },
+        clocks: Clocks { wall_us: right.clocks.wall_us, boot_us: 0 },
         units: vec![unit],
         jobs,
-        segments: by_hour(segment),
+        segments: by_hour(segment)?,
         head: Vec::new(),
         ..right.clone()
     };
@@ -141,14 +160,15 @@ fn replaced(cluster: &ClusterName, node: &str, right: &Report, aside: &RecordAsi
 }
 
 /// A segment of at most an hour, cut where a UTC hour begins within it. Its totals are divided by wall time.
-fn by_hour(segment: Segment) -> Vec<Segment> {
+fn by_hour(segment: Segment) -> Option<Vec<Segment>> {
     let (start, end) = (segment.start_us, segment.end_us);
-    let edge = (start.div_euclid(HOUR_US) + 1) * HOUR_US;
+    let edge = start.div_euclid(HOUR_US).checked_add(1)?.checked_mul(HOUR_US)?;
+    let length = end.checked_sub(start)?;
     if end <= edge {
-        return vec![segment];
+        return Some(vec![segment]);
     }
     let part = |total: i64| {
-        let first = i128::from(total) * i128::from(edge - start) / i128::from((end - start).max(1));
+        let first = i128::from(total) * i128::from(edge - start) / i128::from(length.max(1));
         i64::try_from(first).unwrap_or(total)
     };
     let total = |of: Option<Total>, take: &dyn Fn(i64) -> i64| {
@@ -170,6 +190,7 @@ fn by_hour(segment: Segment) -> Vec<Segment> {
         ..segment.clone()
     };
     let first = Segment { end_us: edge, ..taken(&part) };
-    let second = Segment { start_us: edge, number: segment.number + 1, ..taken(&|total| total - part(total)) };
-    vec![first, second]
+    let second =
+        Segment { start_us: edge, number: segment.number.checked_add(1)?, ..taken(&|total| total - part(total)) };
+    Some(vec![first, second])
 }
