@@ -1,0 +1,14 @@
+//! Who held which GPU and which slice of a node.
+//!
+//! Reading order: [`sample`] is what a node was like at an instant, which [`join`] makes of what probes read; [`attribute`] turns two samples into pieces of time with
+//! one holder each, by [`sharing`] where several jobs are on one GPU; [`counter`] reads counters that restart; [`segments`] adds pieces up
+//! to segments with names.
+//!
+//! None of these looks at a clock, a file or a driver: they are values in, values out.
+
+pub mod attribute;
+pub mod counter;
+pub mod join;
+pub mod sample;
+pub mod segments;
+pub mod sharing;
