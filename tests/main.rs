@@ -11,6 +11,7 @@
 
 mod support;
 
+mod agent;
 mod authority;
 mod capacity;
 mod catalogue_files;

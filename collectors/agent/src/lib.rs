@@ -4,11 +4,14 @@
 //! one holder each, by [`sharing`] where several jobs are on one GPU; [`counter`] reads counters that restart; [`segments`] adds pieces up
 //! to segments with names.
 //!
-//! None of these looks at a clock, a file or a driver: they are values in, values out.
+//! None of these looks at a clock, a file or a driver: they are values in, values out. [`node`] looks, through the probes, and makes
+//! reports; [`mapping`] adds what a scheduler gave to jobs before they used it.
 
 pub mod attribute;
 pub mod counter;
 pub mod join;
+pub mod mapping;
+pub mod node;
 pub mod sample;
 pub mod segments;
 pub mod sharing;

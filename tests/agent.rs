@@ -1,0 +1,286 @@
+//! The agent's looks at a fake driver and a fake host, through reports, the roll-up and statements: to the microsecond.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use gpuledger::workflows::close::close;
+use gpuledger::workflows::reconcile::reconcile;
+use gpuledger::workflows::{roll_up, statements};
+use gpuledger_agent::attribute::Rules;
+use gpuledger_agent::node::{Node, Place};
+use gpuledger_agent::sharing::Sharing;
+use gpuledger_db::catalogue::CatalogueKind;
+use gpuledger_db::{Db, allocation, usage};
+use gpuledger_domain::calendar::{BillingCalendar, Month};
+use gpuledger_domain::metering::State;
+use gpuledger_domain::time::{Instant, Interval};
+use gpuledger_wire::{Answer, Clocks, Outcome, PROTOCOL, Settings};
+use tempfile::TempDir;
+
+use crate::reports::catalogues;
+use crate::support::jobs::apply_text;
+use crate::support::reports::{SECOND_US, at, ingest, take};
+use crate::support::{Books, on_both};
+
+/// Seconds since the boot when the scenario begins.
+const BOOTED_FOR: i64 = 1_000;
+/// Alone, then beside another job; the number used again by a third; lost; back and idle.
+const WHOLE: &str = r#"
+[[device]]
+name = "NVIDIA A10"
+uuid = "GPU-whole"
+pci = "00000000:01:00.0"
+memory_mib = 23028
+[[device.state]]
+at = 0
+power_mw = 150000
+[[device.state.process]]
+pid = 100
+[[device.state]]
+at = 600
+power_mw = 150000
+[[device.state.process]]
+pid = 100
+[[device.state.process]]
+pid = 200
+[[device.state]]
+at = 1200
+power_mw = 150000
+[[device.state.process]]
+pid = 100
+[[device.state]]
+at = 1800
+lost = true
+[[device.state]]
+at = 2400
+power_mw = 50000
+"#;
+/// Two slices, then none for five minutes, then one.
+const CUT: &str = r#"
+[[device]]
+name = "NVIDIA H100 80GB HBM3"
+uuid = "GPU-cut"
+pci = "00000000:02:00.0"
+memory_mib = 81559
+mig_devices_max = 7
+[[device.profile]]
+number = 0
+id = 19
+slices = 1
+most = 7
+multiprocessors = 16
+memory_mib = 9984
+placements = [[0, 1], [1, 1], [2, 1], [3, 1], [4, 1], [5, 1], [6, 1]]
+[[device.profile]]
+number = 4
+id = 0
+slices = 7
+most = 1
+multiprocessors = 132
+memory_mib = 81152
+placements = [[0, 8]]
+[[device.state]]
+at = 0
+mig = true
+[[device.state.instance]]
+uuid = "MIG-1"
+gi = 1
+ci = 0
+profile = "4g.40gb"
+gi_slices = 4
+ci_slices = 4
+placement = [0, 4]
+multiprocessors = 64
+memory_mib = 40448
+[[device.state.instance]]
+uuid = "MIG-2"
+gi = 2
+ci = 0
+profile = "3g.40gb"
+gi_slices = 3
+ci_slices = 3
+placement = [4, 4]
+multiprocessors = 60
+memory_mib = 40448
+[[device.state.process]]
+pid = 300
+gi = 2
+ci = 0
+[[device.state]]
+at = 1200
+mig = true
+[[device.state]]
+at = 1500
+mig = true
+[[device.state.instance]]
+uuid = "MIG-1"
+gi = 1
+ci = 0
+profile = "7g.80gb"
+gi_slices = 7
+ci_slices = 7
+placement = [0, 8]
+multiprocessors = 132
+memory_mib = 81152
+[[device.state.process]]
+pid = 400
+gi = 1
+ci = 0
+"#;
+const PRICES: &str = "[[sku]]\ncode = \"a10/full\"\naliases = [\"NVIDIA A10/full\"]\n[[sku]]\ncode = \"h100/full\"\naliases = [\"NVIDIA H100 80GB HBM3/full\"]\n[[sku]]\ncode = \"h100/3g.40gb\"\naliases = [\"NVIDIA H100 80GB HBM3/3g.40gb\"]\ncompute = \"3/7\"\nmemory = \"4/8\"\n[[sku]]\ncode = \"h100/7g.80gb\"\naliases = [\"NVIDIA H100 80GB HBM3/7g.80gb\"]\ncompute = \"7/7\"\nmemory = \"8/8\"\n[[price]]\nsku = \"a10/full\"\nrate = \"3.60\"\n[[price]]\nsku = \"h100/full\"\nrate = \"7.00\"\n";
+
+/// A machine of files.
+struct Machine(TempDir);
+
+impl Machine {
+    fn new() -> Machine {
+        let machine = Machine(tempfile::tempdir().unwrap());
+        fs::create_dir_all(machine.proc().join("1/ns")).unwrap();
+        symlink("pid:[4026531836]", machine.proc().join("1/ns/pid")).unwrap();
+        fs::create_dir_all(machine.proc().join("sys/kernel/random")).unwrap();
+        fs::write(machine.proc().join("sys/kernel/random/boot_id"), "b-1\n").unwrap();
+        fs::write(machine.proc().join("sys/kernel/pid_max"), "4194304\n").unwrap();
+        let built = std::env::current_exe().unwrap().with_file_name("libnvidia_ml.so");
+        fs::copy(built, machine.library()).unwrap();
+        fs::write(machine.library().with_extension("toml"), format!("driver = \"590.48.01\"\n{WHOLE}{CUT}")).unwrap();
+        machine
+    }
+
+    fn proc(&self) -> PathBuf {
+        self.0.path().join("proc")
+    }
+
+    fn library(&self) -> PathBuf {
+        self.0.path().join("node.so")
+    }
+
+    /// A process of a Slurm job, started at a second of the scenario.
+    fn process(&self, pid: u32, job: &str, account: &str, started: i64) {
+        let folder = self.proc().join(pid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let ticks = (BOOTED_FOR + started) * 100;
+        let stat = format!("{pid} (python) R 1 {pid} {pid} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n");
+        fs::write(folder.join("stat"), stat).unwrap();
+        let cgroup = format!("0::/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0\n");
+        fs::write(folder.join("cgroup"), cgroup).unwrap();
+        fs::write(folder.join("environ"), format!("SLURM_JOB_ID={job}\0SLURM_JOB_ACCOUNT={account}\0SECRET=x\0"))
+            .unwrap();
+        fs::write(folder.join("status"), "Uid:\t1500\t1500\t1500\t1500\n").unwrap();
+    }
+
+    fn node(&self, clocks: Clocks) -> Node {
+        let place = Place {
+            cluster: "c".into(),
+            node: "n1".into(),
+            proc: self.proc(),
+            nvml_library: Some(self.library()),
+            job_mapping: None,
+            exempt: Vec::new(),
+        };
+        let rules = Rules { interval_us: 10 * SECOND_US, sharing: Sharing::default() };
+        Node::begin(place, rules, clocks, 7).unwrap()
+    }
+}
+
+fn clocks(from: Instant, second: i64) -> Clocks {
+    Clocks { wall_us: from.micros() + second * SECOND_US, boot_us: (BOOTED_FOR + second) * SECOND_US }
+}
+
+/// Sends what the node has to tell, and gives it the answer.
+fn sends(db: &mut Db, ingest: &mut gpuledger::workflows::ingest::Ingest, node: &mut Node, clocks: Clocks) {
+    let report = node.report(clocks.boot_us);
+    let taken = take(db, ingest, &report, Instant::from_micros(clocks.wall_us));
+    assert!(taken.records.iter().all(|record| record.outcome == Outcome::Accepted), "{taken:?}");
+    let settings = Settings {
+        version: "1".into(),
+        cuts_us: Vec::new(),
+        sample_interval_us: 10 * SECOND_US,
+        report_interval_us: 60 * SECOND_US,
+    };
+    let refused = node.answered(&Answer { protocol: PROTOCOL, records: taken.records, head: taken.head, settings });
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// An hour of a node, looked at each ten seconds, reported each minute.
+fn an_hour(db: &mut Db, calendar: &BillingCalendar, from: Instant) {
+    let machine = Machine::new();
+    machine.process(100, "1", "a", -5);
+    machine.process(300, "4", "a", -5);
+    let (mut node, mut ingest) = (machine.node(clocks(from, 0)), ingest(calendar));
+    for second in (0..=3_600).step_by(10) {
+        match second {
+            600 => machine.process(200, "2", "b", 600),
+            // The number is used again five seconds before the look that sees it.
+            1_200 => machine.process(100, "3", "b", 1_195),
+            1_500 => machine.process(400, "5", "a", 1_500),
+            _ => {}
+        }
+        fs::write(machine.library().with_extension("clock"), (second * SECOND_US).to_string()).unwrap();
+        let looked = node.look(clocks(from, second));
+        let lost = (1_800..2_400).contains(&second);
+        assert_eq!(looked.findings.len(), usize::from(lost), "{second}: {:?}", looked.findings);
+        if second % 60 == 0 {
+            sends(db, &mut ingest, &mut node, clocks(from, second));
+        }
+    }
+    node.end();
+    sends(db, &mut ingest, &mut node, clocks(from, 3_600));
+    assert_eq!(node.waiting(), 0);
+}
+
+fn an_hour_of_a_node_is_charged_as_an_oracle_says_and_reconciles(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    catalogues(&mut db, &calendar);
+    apply_text(&mut db, &calendar, CatalogueKind::Prices, PRICES).unwrap();
+    let from = at("2025-03-10T10:00:00Z");
+    an_hour(&mut db, &calendar, from);
+    roll_up::roll_up(&mut db, &calendar, None).unwrap();
+
+    let usages = usage::of_interval(&mut db, Interval::new(Instant::from_micros(0), Instant::MAX).unwrap()).unwrap();
+    let jobs: Vec<_> = usages.iter().map(|usage| usage.key.job).collect();
+    let names = allocation::names(&mut db, &jobs).unwrap();
+    let skus = gpuledger_db::dimensions::skus(&mut db).unwrap();
+    let mut found: Vec<(String, String, i64)> = usages
+        .iter()
+        .map(|usage| {
+            let job = names.get(&usage.key.job).map(|(_, name)| name.source_id.clone());
+            let holder = if usage.key.state == State::Held { job.unwrap() } else { format!("{:?}", usage.key.state) };
+            (skus[&usage.key.sku].code.to_string(), holder, usage.share_us / 1_000)
+        })
+        .collect();
+    found.sort();
+    let (a10, h100) = ("NVIDIA A10", "NVIDIA H100 80GB HBM3");
+    let row = |gpu: &str, profile: &str, holder: &str, ms: i64| (format!("{gpu}/{profile}"), holder.to_owned(), ms);
+    // Alone for ten minutes, then two share until the third, which is alone, began at 1,195 s.
+    let mut wanted = vec![
+        row(a10, "full", "1", 600_000 + 297_500),
+        row(a10, "full", "2", 297_500),
+        row(a10, "full", "3", 605_000),
+        row(a10, "full", "Idle", 1_200_000),
+        row(a10, "full", "OutOfService", 600_000),
+        row(h100, "3g.40gb", "4", 1_200_000),
+        row(h100, "4g.40gb", "Idle", 1_200_000),
+        row(h100, "7g.80gb", "5", 2_100_000),
+        row(h100, "remainder", "OutOfService", 300_000),
+    ];
+    wanted.sort();
+    assert_eq!(found, wanted);
+
+    let day = calendar.day_of(from);
+    let reconciled = reconcile(&mut db, &calendar, day, from.plus_micros(3_600 * SECOND_US).unwrap()).unwrap();
+    assert!(!reconciled.days.is_empty() && reconciled.days.iter().all(|day| day.difference_us == 0), "{reconciled:?}");
+    assert!(reconciled.findings.is_empty(), "{:?}", reconciled.findings);
+
+    // 3.60 an hour is a thousandth a second; 7.00 × 3/7 × 1/3 h is 1, and 7.00 × 7/12 h is 4.083333….
+    let now = at("2025-04-02T00:00:00Z");
+    let month = Month::parse("2025-03").unwrap();
+    close(&mut db, &calendar, month, "test", || now).unwrap();
+    let issued = statements::of_period(&mut db, &calendar, month, now).unwrap().statements;
+    let totals: Vec<String> =
+        issued.iter().map(|view| format!("{} {}", view.head.team_code, view.head.sums.amount)).collect();
+    assert_eq!(totals, ["a 5.98", "b 0.90"], "0.8975 + 1 + 4.083333, and 0.2975 + 0.605");
+}
+
+on_both!(an_hour_of_a_node_is_charged_as_an_oracle_says_and_reconciles);
