@@ -49,7 +49,7 @@ impl Metrics {
                 days: IntCounter::new("gpuledger_roll_ups_total", "Billing days of nodes that were summed.")?,
                 priced: IntCounter::new("gpuledger_repricings_total", "Billing days of open months that were priced.")?,
                 checked: IntCounter::new(
-                    "gpuledger_recomputed_days_total",
+                    "gpuledger_recomputations_total",
                     "Days that were worked out again only to be compared with what is held.",
                 )?,
                 differences: IntCounter::new(

@@ -8,10 +8,13 @@
 //! reports; [`mapping`] adds what a scheduler gave to jobs before they used it.
 
 pub mod attribute;
+pub mod config;
 pub mod counter;
 pub mod join;
 pub mod mapping;
 pub mod node;
+pub mod print;
 pub mod sample;
 pub mod segments;
 pub mod sharing;
+pub mod uplink;

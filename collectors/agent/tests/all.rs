@@ -1,7 +1,9 @@
-//! Who held what, from samples. ATT, MIG, SHR and REL are public cases from bug reports.
+//! Who held what, from samples, and what the program says of it. ATT, MIG, SHR and REL are public cases from bug reports.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+#[path = "all/binary.rs"]
+mod binary;
 #[path = "all/law.rs"]
 mod law;
 

@@ -1,0 +1,164 @@
+//! The agent of a node. See `--help`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use gpuledger_agent::config::Config;
+use gpuledger_agent::node::{Looked, Node};
+use gpuledger_agent::print;
+use gpuledger_agent::uplink::Uplink;
+use gpuledger_wire::Clocks;
+use nix::time::{ClockId, clock_gettime};
+
+/// Reports who held which GPU, and which slice of it, to gpuledger.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    /// The settings.
+    #[arg(long, default_value = "/etc/gpuledger/agent.toml")]
+    config: PathBuf,
+    /// The driver's library, instead of the one that the settings name.
+    #[arg(long, value_name = "PATH")]
+    nvml_library: Option<PathBuf>,
+    /// Where processes are, instead of what the settings say.
+    #[arg(long, value_name = "PATH")]
+    proc: Option<PathBuf>,
+    /// Says whether the settings, the driver and the host's processes can be read, and ends.
+    #[arg(long)]
+    check: bool,
+    /// Looks once, prints what it sees as JSON, and ends.
+    #[arg(long)]
+    once: bool,
+    /// Together with --once; JSON is the only form.
+    #[arg(long, requires = "once")]
+    json: bool,
+    /// Prints reports, a line each, and sends none.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// How often the end is looked for while nothing is to be done.
+const PAUSE: Duration = Duration::from_millis(200);
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(message) => {
+            let _ = writeln!(std::io::stderr(), "gpuledger-agent: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    let mut config = Config::read(&arguments.config)?;
+    if let Some(library) = &arguments.nvml_library {
+        config.nvml_library = Some(library.clone());
+    }
+    if let Some(proc) = &arguments.proc {
+        config.proc.clone_from(proc);
+    }
+    let uplink = Uplink::new(&config)?;
+    let random = getrandom::u32().map_err(|error| error.to_string())?;
+    let boot_id = |error: std::io::Error| format!("{}/sys/kernel/random/boot_id: {error}", config.proc.display());
+    let mut node = Node::begin(config.place()?, config.rules(), clocks()?, random).map_err(boot_id)?;
+    if arguments.once || arguments.check {
+        let looked = node.look(clocks()?);
+        if arguments.once {
+            print_line(&format!("{:#}", print::json(&looked)))?;
+        } else {
+            check(&looked, uplink.is_some())?;
+        }
+        let fine = looked.sweep.is_some() && looked.findings.is_empty();
+        return Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(2) });
+    }
+    if uplink.is_none() && !arguments.dry_run {
+        return Err("the settings name no service; set `service` and `token_file`, or use --dry-run".into());
+    }
+    watch(&config, &mut node, uplink.as_ref().filter(|_| !arguments.dry_run))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(looked: &Looked, sends: bool) -> Result<(), String> {
+    let devices = looked.sweep.as_ref().map_or(0, |sweep| sweep.devices.len());
+    let sends = if sends { "reports would be sent" } else { "no service is named" };
+    print_line(&format!("{devices} GPUs are seen; {sends}"))?;
+    looked.findings.iter().try_for_each(|finding| print_line(finding))
+}
+
+/// Looks and reports until it is told to end.
+fn watch(config: &Config, node: &mut Node, uplink: Option<&Uplink>) -> Result<(), String> {
+    let ending = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&ending)).map_err(|error| error.to_string())?;
+    }
+    let us = |seconds: u32| i64::from(seconds) * 1_000_000;
+    let (sample_us, report_us) = (us(config.sample_seconds), us(config.report_seconds));
+    let now = clocks()?.boot_us;
+    let (mut next_look, mut next_report, mut told) = (now, now + report_us, Vec::new());
+    loop {
+        let at = clocks()?;
+        let ends = ending.load(Ordering::Relaxed);
+        if ends || at.boot_us >= next_look {
+            let looked = node.look(at);
+            log(&mut told, looked.findings);
+            next_look = (next_look + sample_us).max(at.boot_us);
+        }
+        if ends {
+            node.end();
+        }
+        if ends || at.boot_us >= next_report {
+            report(node, at.boot_us, uplink)?;
+            next_report = (next_report + report_us).max(at.boot_us);
+        }
+        if ends {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn report(node: &mut Node, boot_us: i64, uplink: Option<&Uplink>) -> Result<(), String> {
+    let report = node.report(boot_us);
+    let Some(uplink) = uplink else {
+        return print_line(&serde_json::to_string(&report).map_err(|error| error.to_string())?);
+    };
+    match uplink.send(&report) {
+        Ok(answer) => {
+            for (record, _) in node.answered(&answer) {
+                log_line(&format!("a record was not taken: {:?} {}", record.code, record.message));
+            }
+        }
+        Err(why) => log_line(&format!("{why}; {} finished segments wait", node.waiting())),
+    }
+    Ok(())
+}
+
+/// Logs what is wrong when it begins to be.
+fn log(told: &mut Vec<String>, findings: Vec<String>) {
+    for finding in findings.iter().filter(|finding| !told.contains(finding)) {
+        log_line(finding);
+    }
+    *told = findings;
+}
+
+fn log_line(text: &str) {
+    let _ = writeln!(std::io::stderr(), "gpuledger-agent: {text}");
+}
+
+fn print_line(text: &str) -> Result<(), String> {
+    writeln!(std::io::stdout(), "{text}").map_err(|error| error.to_string())
+}
+
+/// The wall clock and the boot-time clock, read together.
+fn clocks() -> Result<Clocks, String> {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| error.to_string())?;
+    let boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(|error| error.to_string())?;
+    let boot_us = boot.tv_sec().saturating_mul(1_000_000).saturating_add(boot.tv_nsec() / 1_000);
+    Ok(Clocks { wall_us: i64::try_from(wall.as_micros()).map_err(|error| error.to_string())?, boot_us })
+}
