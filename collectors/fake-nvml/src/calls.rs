@@ -12,6 +12,9 @@ use nvml_wrapper_sys::bindings::{
 use crate::played::{self, Played};
 use crate::scenario::{Device, Instance, List, State};
 
+mod accounts;
+mod events;
+mod gpm;
 mod mig;
 
 const SUCCESS: nvmlReturn_t = 0;
@@ -19,6 +22,7 @@ const UNINITIALIZED: nvmlReturn_t = 1;
 const INVALID_ARGUMENT: nvmlReturn_t = 2;
 const NOT_SUPPORTED: nvmlReturn_t = 3;
 const NOT_FOUND: nvmlReturn_t = 6;
+const TIMEOUT: nvmlReturn_t = 10;
 const INSUFFICIENT_SIZE: nvmlReturn_t = 7;
 const DRIVER_NOT_LOADED: nvmlReturn_t = 9;
 const GPU_IS_LOST: nvmlReturn_t = 15;
@@ -193,6 +197,14 @@ pub extern "C" fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut c_uint) -
 pub extern "C" fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: c_uint) -> nvmlReturn_t {
     code(of_handle(device.addr(), "nvmlDeviceGetUUID", |device, _, instance| {
         put_text(uuid, length, instance.map_or(&device.uuid, |instance| &instance.uuid))
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetMinorNumber(device: nvmlDevice_t, minor: *mut c_uint) -> nvmlReturn_t {
+    code(of_handle(device.addr(), "nvmlDeviceGetMinorNumber", |known, _, _| {
+        let index = Handle::of(device.addr())?.device;
+        put(minor, known.minor.unwrap_or(c_uint::try_from(index).map_err(|_| INVALID_ARGUMENT)?))
     }))
 }
 

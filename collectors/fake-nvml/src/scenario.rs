@@ -39,6 +39,8 @@ pub struct Device {
     pub uuid: String,
     /// `00000000:19:00.0`.
     pub pci: String,
+    /// The number of its device file; its place among the devices where left out.
+    pub minor: Option<u32>,
     /// All of its memory.
     pub memory_mib: u64,
     /// Most MIG devices; 0 where it cannot be cut.
@@ -92,6 +94,15 @@ pub struct State {
     pub power_mw: Option<u32>,
     /// Whether the counter of energy begins anew with this state.
     pub energy_restarts: bool,
+    /// What its parts do; where left out here and of its instances, it does not measure that.
+    pub activity: Option<Activity>,
+    /// What happens when this state begins.
+    #[serde(rename = "event")]
+    pub events: Vec<Event>,
+    /// Whether it keeps accounts of processes.
+    pub accounting: bool,
+    /// The accounts that it keeps.
+    pub accounts: Vec<Account>,
     /// Its MIG devices.
     #[serde(rename = "instance")]
     pub instances: Vec<Instance>,
@@ -106,6 +117,47 @@ pub struct State {
     pub hidden: Vec<u32>,
     /// Bytes of the list of compute processes, in hexadecimal, where they are of another layout; with how many entries.
     pub raw: Option<Raw>,
+}
+
+/// What parts do, in millionths of the time, or of what could be.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Activity {
+    /// Multiprocessors.
+    pub sm: u32,
+    /// Warps.
+    pub occupancy: u32,
+    /// Tensor cores.
+    pub tensor: u32,
+    /// Memory; not measured where left out.
+    pub memory: Option<u32>,
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// The number of its kind (`nvmlEventType…`): 8 is an XID.
+    pub kind: u64,
+    /// What comes with it: the XID's number.
+    #[serde(default)]
+    pub data: u64,
+    /// The GPU instance that is to blame.
+    pub gi: Option<u32>,
+    /// The compute instance.
+    pub ci: Option<u32>,
+}
+
+/// The account of a process.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Account {
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in microseconds since 1970.
+    pub start_us: u64,
+    /// For how long it was there; left out while it is.
+    pub ms: Option<u64>,
 }
 
 /// A list of another layout.
@@ -143,6 +195,8 @@ pub struct Instance {
     /// Memory in use.
     #[serde(default)]
     pub used_mib: u64,
+    /// What its parts do, measured for the GPU instance.
+    pub activity: Option<Activity>,
 }
 
 /// A process.
@@ -229,17 +283,45 @@ impl Device {
     #[must_use]
     pub fn energy_mj(&self, at_us: u64) -> u64 {
         let mut sum_nj: u64 = 0;
-        for (place, state) in self.states.iter().enumerate() {
-            let start = state.at * US_PER_SECOND;
-            if start > at_us {
-                break;
-            }
-            let end = self.states.get(place + 1).map_or(at_us, |next| (next.at * US_PER_SECOND).min(at_us));
+        for (state, length_us) in self.lasted(0, at_us) {
             if state.energy_restarts {
                 sum_nj = 0;
             }
-            sum_nj += (end - start) * u64::from(state.power_mw.unwrap_or(0));
+            sum_nj += length_us * u64::from(state.power_mw.unwrap_or(0));
         }
         sum_nj / US_PER_SECOND
+    }
+
+    /// What it did between two instants, on average; of a GPU instance where one is named. `None` where that is not measured
+    /// throughout.
+    #[must_use]
+    pub fn activity(&self, gpu_instance: Option<u32>, (from_us, until_us): (u64, u64)) -> Option<Activity> {
+        let (mut sums, mut whole) = ([0u64; 4], 0);
+        let mut has_memory = true;
+        for (state, length_us) in self.lasted(from_us, until_us) {
+            let found = match gpu_instance {
+                None => state.activity,
+                Some(gi) => state.instances.iter().find(|instance| instance.gi == gi)?.activity,
+            }?;
+            has_memory &= found.memory.is_some();
+            let parts = [found.sm, found.occupancy, found.tensor, found.memory.unwrap_or(0)];
+            for (sum, part) in sums.iter_mut().zip(parts) {
+                *sum += u64::from(part) * length_us;
+            }
+            whole += length_us;
+        }
+        let [sm, occupancy, tensor, memory] =
+            sums.map(|sum| u32::try_from(sum.checked_div(whole).unwrap_or(0)).unwrap_or(0));
+        Some(Activity { sm, occupancy, tensor, memory: has_memory.then_some(memory) })
+    }
+
+    /// States with how long each lasted between two instants.
+    fn lasted(&self, from_us: u64, until_us: u64) -> impl Iterator<Item = (&State, u64)> {
+        let lasted = move |(place, state): (usize, &State)| {
+            let next = self.states.get(place + 1).map_or(until_us, |next| next.at * US_PER_SECOND);
+            next.min(until_us).saturating_sub((state.at * US_PER_SECOND).max(from_us))
+        };
+        let begun = self.states.iter().enumerate().filter(move |(_, state)| state.at * US_PER_SECOND <= until_us);
+        begun.map(move |(place, state)| (state, lasted((place, state)))).filter(|(_, length_us)| *length_us > 0)
     }
 }

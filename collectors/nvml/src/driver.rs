@@ -1,6 +1,6 @@
 //! Reading the devices through the driver's library.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
@@ -11,15 +11,23 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device as Handle, Nvml};
 use nvml_wrapper_sys::bindings::{NVML_DEVICE_MIG_ENABLE, NVML_GPU_INSTANCE_PROFILE_COUNT};
 
+use crate::accounts::Accounts;
+use crate::activity::Samples;
 use crate::placement::{Placement, Profile, has_room};
 use crate::processes::{Listed, merge};
-use crate::raw;
-use crate::reading::{Condition, Device, Identity, MigInstance, MigState, Processes, SliceCounts, SmSample, Sweep};
+use crate::raw::{self, Events};
+use crate::reading::{
+    Activity, Condition, Device, EndedProcess, Event, Identity, MigInstance, MigState, Processes, SliceCounts,
+    SmSample, Sweep,
+};
 
 /// The driver's library, and what was read of devices that does not change.
 pub struct Driver {
     nvml: Nvml,
     known: BTreeMap<u32, Known>,
+    samples: Samples,
+    /// `None` where the driver has no events, or failed to say so.
+    events: Option<Events>,
 }
 
 /// What of it is wanted, and what can be.
@@ -38,6 +46,8 @@ pub struct Since {
 struct Known {
     identity: Identity,
     profiles: Vec<Profile>,
+    measures_activity: bool,
+    accounts: Accounts,
 }
 
 /// The library could not be loaded, or refused to start.
@@ -74,13 +84,15 @@ impl Driver {
         }
         let name = path.map_or(OsStr::new("libnvidia-ml.so.1"), Path::as_os_str).display().to_string();
         let nvml = builder.init().map_err(|error| LoadError(format!("{name}: {error}")))?;
-        Ok(Driver { nvml, known: BTreeMap::new() })
+        let events = Events::create(&nvml).ok();
+        Ok(Driver { nvml, known: BTreeMap::new(), samples: Samples::default(), events })
     }
 
     /// Reads every device once.
     pub fn look(&mut self, since: Since) -> Sweep {
         let driver = self.nvml.sys_driver_version().unwrap_or_default();
-        let mut sweep = Sweep { driver, devices: Vec::new(), failures: Vec::new(), reload: false };
+        let mut sweep =
+            Sweep { driver, devices: Vec::new(), failures: Vec::new(), events: self.events(), reload: false };
         let count = match self.nvml.device_count() {
             Ok(count) => count,
             Err(error) => {
@@ -92,26 +104,41 @@ impl Driver {
         for index in 0..count {
             self.device(index, since, &mut sweep);
         }
+        let instances = |device: &Device| match &device.mig {
+            MigState::On { instances, .. } => instances.iter().map(|instance| instance.uuid.clone()).collect(),
+            MigState::Off | MigState::Unread(_) => vec![device.identity.uuid.clone()],
+        };
+        let wanted: BTreeSet<String> = sweep.devices.iter().flat_map(instances).collect();
+        self.samples.retain(&self.nvml, |uuid| wanted.contains(uuid));
         sweep
     }
 
+    fn events(&self) -> Vec<Event> {
+        let Some(events) = &self.events else { return Vec::new() };
+        std::iter::from_fn(|| events.next(&self.nvml)).take(EVENTS_MAX).collect()
+    }
+
     fn device(&mut self, index: u32, since: Since, sweep: &mut Sweep) {
-        let Driver { nvml, known } = self;
+        let Driver { nvml, known, samples, events } = self;
         let read = nvml.device_by_index(index).and_then(|handle| {
             let uuid = handle.uuid()?;
             // Another device at the same place: numbers may change when one falls off the bus.
             if known.get(&index).is_none_or(|known| known.identity.uuid != uuid) {
+                if let Some(events) = events {
+                    // A device without events says that it does not support them.
+                    let _ = events.register(nvml, &handle, &uuid);
+                }
                 known.insert(index, identify(nvml, &handle, uuid)?);
             }
             Ok(handle)
         });
         sweep.reload |= read.as_ref().is_err_and(needs_reload);
-        let Some(known) = known.get(&index) else {
+        let Some(known) = known.get_mut(&index) else {
             let why = read.err().map(|error| error.to_string());
             sweep.failures.push(format!("device {index}: {}", why.unwrap_or_default()));
             return;
         };
-        let mut look = Look { nvml, known, index, since, failures: &mut sweep.failures };
+        let mut look = Look { nvml, known, samples, index, since, failures: &mut sweep.failures };
         let device = match read {
             Ok(handle) => look.device(&handle),
             Err(error) => look.lost(error.to_string()),
@@ -119,6 +146,18 @@ impl Driver {
         sweep.devices.push(device);
     }
 }
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.samples.forget(&self.nvml, None);
+        if let Some(mut events) = self.events.take() {
+            events.free(&self.nvml);
+        }
+    }
+}
+
+/// More events than happen between two looks: a driver that goes on saying more is not listened to.
+const EVENTS_MAX: usize = 1_000;
 
 /// Errors after which only a library that is loaded anew answers: the driver was unloaded, or replaced by another version.
 const fn needs_reload(error: &NvmlError) -> bool {
@@ -140,13 +179,16 @@ fn identify(nvml: &Nvml, handle: &Handle<'_>, uuid: String) -> Result<Known, Nvm
     let ends =
         profiles.iter().flat_map(|profile| &profile.placements).map(|place| place.start.saturating_add(place.size));
     let slices = SliceCounts { compute, memory: ends.max().unwrap_or(1).max(1) };
-    Ok(Known { identity: Identity { uuid, pci_address, model, memory_bytes, slices }, profiles })
+    let identity = Identity { uuid, pci_address, minor: handle.minor_number().ok(), model, memory_bytes, slices };
+    let measures_activity = handle.gpm_support().unwrap_or(false);
+    Ok(Known { identity, profiles, measures_activity, accounts: Accounts::default() })
 }
 
 /// One look at one device.
 struct Look<'a> {
     nvml: &'a Nvml,
-    known: &'a Known,
+    known: &'a mut Known,
+    samples: &'a mut Samples,
     index: u32,
     since: Since,
     failures: &'a mut Vec<String>,
@@ -167,6 +209,8 @@ impl Look<'_> {
             energy_mj: None,
             power_mw: None,
             sm_samples: Vec::new(),
+            activity: None,
+            ended: Vec::new(),
         }
     }
 
@@ -194,6 +238,7 @@ impl Look<'_> {
             Err(error) => Processes::Failed(self.fails("its processes", &error)),
         };
         let utilisation = self.optional("its utilisation", handle.utilization_rates());
+        let activity = if mig == MigState::Off { self.activity(handle) } else { None };
         Device {
             index: self.index,
             identity: self.known.identity.clone(),
@@ -206,7 +251,51 @@ impl Look<'_> {
             energy_mj: self.optional("its energy", handle.total_energy_consumption()).filter(|mj| *mj < u64::MAX),
             power_mw: self.optional("its power", handle.power_usage()).filter(|mw| *mw < POWER_LIMIT_MW),
             sm_samples: self.sm_samples(handle),
+            activity,
+            ended: self.ended(handle),
         }
+    }
+
+    /// What the whole device did since the last look.
+    fn activity(&mut self, handle: &Handle<'_>) -> Option<Activity> {
+        if !self.known.measures_activity {
+            return None;
+        }
+        let uuid = self.known.identity.uuid.clone();
+        let found = handle.gpm_sample().and_then(|sample| self.samples.between(self.nvml, &uuid, sample));
+        self.measured(&uuid, found)
+    }
+
+    /// What each slice did. It is measured for GPU instances: where one has several compute instances, it is nobody's alone.
+    fn slice_activity(&mut self, handle: &Handle<'_>, instances: &mut [MigInstance]) {
+        if !self.known.measures_activity {
+            return;
+        }
+        let mut compute_instances: BTreeMap<u32, usize> = BTreeMap::new();
+        for instance in &*instances {
+            *compute_instances.entry(instance.ids.gpu_instance).or_default() += 1;
+        }
+        for instance in instances {
+            let gpu_instance = instance.ids.gpu_instance;
+            if compute_instances.get(&gpu_instance) == Some(&1) {
+                let sample = handle.gpm_mig_sample(gpu_instance);
+                let found = sample.and_then(|sample| self.samples.between(self.nvml, &instance.uuid, sample));
+                instance.activity = self.measured(&instance.uuid, found);
+            }
+        }
+    }
+
+    fn measured(&mut self, uuid: &str, found: Result<Option<Activity>, NvmlError>) -> Option<Activity> {
+        if found.is_err() {
+            // What is measured next must not reach over what failed.
+            self.samples.forget(self.nvml, Some(uuid));
+        }
+        self.optional("its activity", found).flatten()
+    }
+
+    fn ended(&mut self, handle: &Handle<'_>) -> Vec<EndedProcess> {
+        let ended = self.known.accounts.ended(handle, self.since);
+        self.optional("its accounts of processes", ended).unwrap_or_default()
     }
 
     /// The lists of compute processes, graphics processes and clients of MPS.
@@ -243,6 +332,7 @@ impl Look<'_> {
                 let taken: Vec<Placement> = gpu_instances.iter().map(|(placement, _)| *placement).collect();
                 let used = gpu_instances.iter().map(|(_, slices)| *slices).fold(0, u32::saturating_add);
                 let left = self.known.identity.slices.compute.saturating_sub(used);
+                self.slice_activity(handle, &mut instances);
                 MigState::On { has_room: has_room(&self.known.profiles, &taken, left), instances }
             }
             Err(error) => MigState::Unread(self.fails("its MIG instances", &error)),
@@ -279,6 +369,7 @@ impl Look<'_> {
             multiprocessors: attributes.multiprocessor_count,
             memory_bytes: attributes.memory_size_mb.checked_mul(MIB).and_then(bytes),
             memory_used_bytes: mig.memory_info().ok().and_then(|memory| bytes(memory.used)),
+            activity: None,
         })
     }
 

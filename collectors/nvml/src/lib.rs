@@ -7,6 +7,8 @@
 //! It only reads. A device that fails is [`Condition::Lost`], or lacks what could not be read; the others go on. Nothing here
 //! looks at the clock or knows who owns a process.
 
+mod accounts;
+mod activity;
 mod driver;
 mod placement;
 mod processes;
@@ -17,6 +19,6 @@ pub use driver::{Driver, LoadError, Since};
 pub use placement::{Placement, Profile, has_room};
 pub use processes::{ListError, Listed, merge};
 pub use reading::{
-    Condition, Device, GpuProcess, Identity, InstanceIds, MigInstance, MigState, Processes, SliceCounts, SmSample,
-    Sweep,
+    Activity, Condition, Device, EndedProcess, Event, EventKind, GpuProcess, Identity, InstanceIds, MigInstance,
+    MigState, Processes, SliceCounts, SmSample, Sweep,
 };

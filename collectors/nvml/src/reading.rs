@@ -11,6 +11,8 @@ pub struct Sweep {
     pub devices: Vec<Device>,
     /// What could not be read, one line each, for a log and a metric.
     pub failures: Vec<String>,
+    /// What happened to devices since the last look.
+    pub events: Vec<Event>,
     /// Whether the driver went away or was replaced: it must be loaded again.
     pub reload: bool,
 }
@@ -22,6 +24,8 @@ pub struct Identity {
     pub uuid: String,
     /// Where it is plugged in, such as `00000000:19:00.0`; empty where the driver does not say.
     pub pci_address: String,
+    /// The number of its device file, `/dev/nvidiaN`; `None` where the driver does not say.
+    pub minor: Option<u32>,
     /// Its model, as the driver calls it.
     pub model: String,
     /// All of its memory, in bytes; `None` where the driver does not say.
@@ -64,6 +68,61 @@ pub struct Device {
     pub power_mw: Option<u32>,
     /// How busy processes kept it lately.
     pub sm_samples: Vec<SmSample>,
+    /// What its parts did since the last look; `None` where it is not measured, or the last look did not measure it.
+    pub activity: Option<Activity>,
+    /// Processes that began and ended since the last look, where the driver keeps accounts of processes.
+    pub ended: Vec<EndedProcess>,
+}
+
+/// What the parts of a device, or of a slice, did between two looks: each as millionths of the time, or of what could have
+/// been; `None` where the device does not measure it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Time in which a multiprocessor had a warp, averaged over all.
+    pub sm_ppm: Option<u32>,
+    /// Warps that were there, of those that could have been.
+    pub occupancy_ppm: Option<u32>,
+    /// Time in which the tensor cores worked.
+    pub tensor_ppm: Option<u32>,
+    /// Bandwidth of memory in use.
+    pub memory_ppm: Option<u32>,
+}
+
+/// A process that ended, as the driver's accounts say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedProcess {
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in microseconds since 1970 by the wall clock.
+    pub start_us: u64,
+    /// When it ended.
+    pub end_us: u64,
+}
+
+/// Something that happened to a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The device's UUID; `None` where the driver names one that was never seen.
+    pub gpu: Option<String>,
+    /// What.
+    pub kind: EventKind,
+    /// The GPU instance that is to blame, where it is one.
+    pub gpu_instance: Option<u32>,
+    /// The compute instance in it, where it is one.
+    pub compute_instance: Option<u32>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// What the driver logs as XID, with its number: 79 is a device that fell off the bus.
+    Xid(u64),
+    /// An error of memory that was corrected.
+    SingleBitEcc,
+    /// An error of memory that was not.
+    DoubleBitEcc,
+    /// Another kind, by the driver's number.
+    Other(u64),
 }
 
 /// Whether a device answers.
@@ -112,6 +171,9 @@ pub struct MigInstance {
     pub memory_bytes: Option<u64>,
     /// Memory in use, in bytes.
     pub memory_used_bytes: Option<u64>,
+    /// What its parts did since the last look; `None` where that is not measured, or its GPU instance has other compute
+    /// instances, too, since it is measured for all of them together.
+    pub activity: Option<Activity>,
 }
 
 /// Numbers of an instance within its GPU. They are given out again once it is destroyed.

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gpuledger_nvml::{
-    Condition, Device, Driver, InstanceIds, MigState, Placement, Processes, Since, SliceCounts, SmSample, Sweep,
+    Activity, Condition, Device, Driver, EndedProcess, Event, EventKind, InstanceIds, MigState, Placement, Processes,
+    Since, SliceCounts, SmSample, Sweep,
 };
 use tempfile::TempDir;
 
@@ -250,4 +251,92 @@ fn a_driver_that_goes_and_comes_is_loaded_again() {
     node.set_second(30);
     assert_eq!(pids(&look(&mut node.driver()).devices[0]), [1]);
     assert!(Driver::load(Some(Path::new("/nonexistent/libnvidia-ml.so"))).is_err());
+}
+
+#[test]
+fn activity_is_measured_between_two_looks_and_only_where_it_is_one_units_own() {
+    let whole = "[[device.state]]\nat = 0\nactivity = { sm = 100000, occupancy = 50000, tensor = 0 }\n[[device.state]]\nat = 20\nactivity = { sm = 300000, occupancy = 50000, tensor = 20002 }\n[[device.state]]\nat = 40\nerrors = { nvmlGpmSampleGet = 999 }\n[[device.state]]\nat = 50\nactivity = { sm = 1, occupancy = 2, tensor = 3, memory = 4 }\n";
+    let instance = |ci: u32, gi: u32| {
+        format!(
+            "[[device.state.instance]]\nuuid = \"MIG-{gi}-{ci}\"\ngi = {gi}\nci = {ci}\nprofile = \"1g\"\ngi_slices = 2\nci_slices = 1\nplacement = [0, 1]\nmultiprocessors = 14\nmemory_mib = 9984\nactivity = {{ sm = 10, occupancy = 20, tensor = 30, memory = 40 }}\n"
+        )
+    };
+    let cut = format!(
+        "mig_devices_max = 7\n[[device.state]]\nat = 0\nmig = true\n{}{}{}",
+        instance(0, 1),
+        instance(0, 2),
+        instance(1, 2)
+    );
+    let node = Node::new(&devices(&[whole, &cut, "[[device.state]]\nat = 0\n"]));
+    let mut driver = node.driver();
+    let activity = |sm, occupancy, tensor, memory_ppm| {
+        Some(Activity { sm_ppm: Some(sm), occupancy_ppm: Some(occupancy), tensor_ppm: Some(tensor), memory_ppm })
+    };
+    let mut at = |second| {
+        node.set_second(second);
+        look(&mut driver)
+    };
+    assert!(at(0).devices.iter().all(|device| device.activity.is_none()), "nothing is known of the time before");
+    let sweep = at(10);
+    assert_eq!(sweep.devices[0].activity, activity(100_000, 50_000, 0, None));
+    let MigState::On { instances, .. } = &sweep.devices[1].mig else { panic!("{sweep:?}") };
+    let of_slices: Vec<_> = instances.iter().map(|instance| instance.activity).collect();
+    assert_eq!(of_slices, [activity(10, 20, 30, Some(40)), None, None], "two share what is measured of instance 2");
+    assert_eq!((sweep.devices[1].activity, sweep.devices[2].activity), (None, None));
+    assert_eq!(at(30).devices[0].activity, activity(200_000, 50_000, 10_001, None));
+    let sweep = at(40);
+    assert_eq!((sweep.devices[0].activity, sweep.failures.len()), (None, 1));
+    assert_eq!(at(50).devices[0].activity, None, "what is measured does not reach over what failed");
+    assert_eq!(at(60).devices[0].activity, activity(1, 2, 3, Some(4)));
+}
+
+#[test]
+fn events_name_the_device_and_the_slice_to_blame_and_are_told_once() {
+    let state = "[[device.state]]\nat = 0\n[[device.state]]\nat = 10\n[[device.state.event]]\nkind = 8\ndata = 31\ngi = 2\nci = 0\n[[device.state.event]]\nkind = 2\n[[device.state]]\nat = 20\nlost = true\n[[device.state.event]]\nkind = 8\ndata = 79\n";
+    let node = Node::new(&devices(&["[[device.state]]\nat = 0\n", state]));
+    let mut driver = node.driver();
+    let event = |kind, gpu_instance, compute_instance| Event {
+        gpu: Some("GPU-1".into()),
+        kind,
+        gpu_instance,
+        compute_instance,
+    };
+    assert_eq!(look(&mut driver).events, []);
+    node.set_second(10);
+    let both = [event(EventKind::Xid(31), Some(2), Some(0)), event(EventKind::DoubleBitEcc, None, None)];
+    assert_eq!(look(&mut driver).events, both);
+    assert_eq!(look(&mut driver).events, []);
+    node.set_second(20);
+    assert_eq!(look(&mut driver).events, [event(EventKind::Xid(79), None, None)], "a lost device is named, too");
+}
+
+#[test]
+fn accounts_tell_of_processes_that_began_and_ended_between_two_looks() {
+    let began = |second: u64| 1_750_000_000_000_000 + second * SECOND_US;
+    let account = |pid: u32, second: u64, ms: Option<u64>| {
+        let ms = ms.map(|ms| format!(", ms = {ms}")).unwrap_or_default();
+        format!("{{ pid = {pid}, start_us = {}{ms} }}", began(second))
+    };
+    let state = |at: u64, accounts: &[String]| {
+        format!("[[device.state]]\nat = {at}\naccounting = true\naccounts = [{}]\n", accounts.join(", "))
+    };
+    let old = account(1, 0, Some(500));
+    let states = state(0, std::slice::from_ref(&old))
+        + &state(10, &[old.clone(), account(2, 13, Some(2_500)), account(3, 14, None), account(0, 14, Some(1))])
+        + &state(20, &[old, account(2, 13, Some(2_500)), account(3, 14, Some(8_000)), account(4, 21, Some(90_000))]);
+    let node = Node::new(&devices(&[&states, "[[device.state]]\nat = 0\n"]));
+    let mut driver = node.driver();
+    let mut at = |second: u64, after: u64, until: u64| {
+        node.set_second(second);
+        driver.look(since(began(after), began(until))).devices[0].ended.clone()
+    };
+    assert_eq!(at(0, 0, 10), [], "what was there before is of nobody's time");
+    let ended = |pid, from, until| EndedProcess { pid, start_us: from, end_us: until };
+    assert_eq!(at(10, 10, 20), [ended(2, began(13), began(13) + 2_500_000)]);
+    assert_eq!(
+        at(20, 20, 30),
+        [ended(4, began(21), began(30))],
+        "3 was seen while it ran; 4 ends by now at the latest"
+    );
+    assert_eq!(at(20, 30, 40), []);
 }
