@@ -7,7 +7,7 @@ use gpuledger::workflows::ingest::settle_old_heads;
 use gpuledger::workflows::reconcile::{FindingKind, reconcile};
 use gpuledger::workflows::{counted, roll_up, statements};
 use gpuledger_db::catalogue::CatalogueKind;
-use gpuledger_db::{Db, period, reported_segment, usage};
+use gpuledger_db::{Db, check, period, reported_segment, usage};
 use gpuledger_domain::calendar::{BillingCalendar, Month};
 use gpuledger_domain::metering::{Disagreement, State};
 use gpuledger_domain::time::{HOUR_US, Instant};
@@ -246,6 +246,41 @@ fn a_head_that_nobody_replaced_counts_until_its_final_segment_comes(books: Books
     assert_eq!(held(&mut db), 2_460 * SECOND_US);
 }
 
+fn what_the_parts_of_a_unit_did_is_kept_with_its_segment(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    let mut ingest = ingest(&calendar);
+    let (start, end) = (at("2025-03-01T10:00:00Z"), at("2025-03-01T10:30:00Z"));
+    let measured = |total: u64| Some(gpuledger_wire::Total { total, measured_us: 1_700 * SECOND_US });
+    let telemetry = gpuledger_wire::Telemetry { sm_activity: measured(7), tensor: measured(0), ..Default::default() };
+    let told = gpuledger_wire::Segment { telemetry, ..segment(1, Some(0), start, end) };
+    let jobs = vec![job("1", "a", start)];
+    let reported = |segments, sequence| Report { jobs: jobs.clone(), segments, ..report("n1", 1_000, sequence, end) };
+    let outcome = |db: &mut Db, ingest: &mut _, report: &Report| take(db, ingest, report, end).records[0].outcome;
+    assert_eq!(outcome(&mut db, &mut ingest, &reported(vec![told.clone()], 1)), Outcome::Accepted);
+    assert_eq!(outcome(&mut db, &mut ingest, &reported(vec![told.clone()], 2)), Outcome::Known);
+    let mut other = told.clone();
+    other.telemetry.memory_activity = measured(1);
+    assert_eq!(outcome(&mut db, &mut ingest, &reported(vec![other.clone()], 3)), Outcome::Conflict);
+    // More than the time it was measured for cannot be.
+    other.number = 2;
+    other.telemetry.sm_occupancy = measured(u64::MAX >> 1);
+    let refused = take(&mut db, &mut ingest, &reported(vec![other], 4), end);
+    assert_eq!(refused.records[0].code, Some(RecordCode::BadTotals));
+    assert_eq!(check::rows(&mut db, "segment_activity").unwrap(), 1);
+    // That of a head is replaced together with what the head became.
+    let open = gpuledger_wire::Segment { number: 3, ..told.clone() };
+    let head = Report { jobs: jobs.clone(), head: vec![open.clone()], ..report("n1", 1_000, 5, end) };
+    assert_eq!(take(&mut db, &mut ingest, &head, end).head.unwrap().outcome, Outcome::Accepted);
+    let later = end.plus_micros(3 * HOUR_US).unwrap();
+    assert_eq!(settle_old_heads(&mut db, &calendar, later).unwrap(), 1);
+    assert_eq!(check::rows(&mut db, "segment_activity").unwrap(), 2);
+    let finished = gpuledger_wire::Segment { telemetry: gpuledger_wire::Telemetry::default(), ..open };
+    assert_eq!(outcome(&mut db, &mut ingest, &reported(vec![finished], 6)), Outcome::Accepted);
+    assert_eq!(check::rows(&mut db, "segment_activity").unwrap(), 1);
+    assert_eq!(check::orphans(&mut db).unwrap(), []);
+}
+
 fn what_cannot_count_now_is_kept_aside(books: Books) {
     let books = books.migrated("UTC");
     let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
@@ -426,6 +461,7 @@ on_both!(
     rel_01_a_batch_that_is_sent_again_cut_differently_counts_once,
     a_job_of_a_list_and_of_a_report_is_charged_once_whichever_came_first,
     a_head_that_nobody_replaced_counts_until_its_final_segment_comes,
+    what_the_parts_of_a_unit_did_is_kept_with_its_segment,
     what_cannot_count_now_is_kept_aside,
     silence_is_unobserved_and_a_retired_node_is_no_more,
 );

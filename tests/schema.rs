@@ -13,7 +13,7 @@ fn described(db: &mut Db) -> String {
 
 fn every_migration_can_be_undone(books: Books) {
     let mut db = books.database().create().unwrap();
-    assert_eq!(migrations::run(&mut db).unwrap().len(), 6);
+    assert_eq!(migrations::run(&mut db).unwrap().len(), 7);
     let made = described(&mut db);
     assert!(made.contains("charge"));
     migrations::require_current(&mut db).unwrap();

@@ -5,7 +5,7 @@ DO $$ BEGIN
 END $$;
 GRANT SELECT, INSERT ON cluster, pool, node, sku, gpu, unit, fact_set, job, team, experiment TO SERVICE_ROLE;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    billing_zone, id_counter, pool_membership, import, row_identity, allocation, segment, roll_up_mark, usage, period,
+    billing_zone, id_counter, pool_membership, import, row_identity, allocation, segment, segment_activity, roll_up_mark, usage, period,
     open_cost, closing, statement_counter, ledger_account
     TO SERVICE_ROLE;
 GRANT SELECT, INSERT, UPDATE, DELETE ON late_usage, open_cost_day, price_mark, task TO SERVICE_ROLE;

@@ -136,7 +136,7 @@ pub fn owns_frozen_tables(db: &mut Db) -> Result<bool, DbError> {
 }
 
 /// The bulk tables have no foreign keys; each of these counts rows whose other side is missing.
-const ORPHANS: [(&str, &str); 15] = [
+const ORPHANS: [(&str, &str); 16] = [
     (
         "segments without their unit",
         "SELECT count(*) AS count FROM segment AS x WHERE NOT EXISTS (SELECT 1 FROM unit WHERE id = x.unit_id)",
@@ -173,6 +173,11 @@ const ORPHANS: [(&str, &str); 15] = [
     (
         "allocations without their job",
         "SELECT count(*) AS count FROM allocation AS x WHERE NOT EXISTS (SELECT 1 FROM job WHERE id = x.job_id)",
+    ),
+    (
+        "activity without its segment",
+        "SELECT count(*) AS count FROM segment_activity AS x WHERE NOT EXISTS (SELECT 1 FROM segment AS s
+         WHERE s.hour = x.hour AND s.node_id = x.node_id AND s.epoch = x.epoch AND s.number = x.number)",
     ),
     (
         "events without their node",

@@ -27,6 +27,7 @@ pub mod period;
 pub mod reported_segment;
 mod schema;
 pub mod segment;
+mod segment_activity;
 pub mod simulation;
 pub mod statement;
 pub mod task;

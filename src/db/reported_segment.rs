@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use diesel::prelude::*;
 use gpuledger_domain::ids::{FactSetId, JobId, NodeId, SkuId, UnitId};
-use gpuledger_domain::metering::{Measured, Measurements, Segment, SegmentKey, Source};
+use gpuledger_domain::metering::{Activity, Measured, Measurements, Segment, SegmentKey, Source};
 use gpuledger_domain::time::{Hour, Instant, Interval};
 
 use crate::codes::Code;
 use crate::schema::{record_aside, segment};
+use crate::segment_activity;
 use crate::{Db, DbError, insert_all, on_db};
 
 /// A segment of a collector.
@@ -121,6 +122,7 @@ impl TryFrom<Row> for ReportedSegment {
                 busy_us: measured(row.busy_us, row.busy_measured_us),
                 energy_mj: measured(row.energy_mj, row.energy_measured_us),
                 peak_memory_bytes: row.peak_memory_bytes,
+                activity: Activity::default(),
             },
             provisional: row.provisional == Some(1),
         })
@@ -141,7 +143,18 @@ pub fn held(
         .filter(segment::number.between(first, last).and(segment::source.eq(Source::Agent.code())))
         .select(Row::as_select())
         .load(c))?;
-    rows.into_iter().map(|row| Ok((row.number, ReportedSegment::try_from(row)?))).collect()
+    let mut found: BTreeMap<i64, ReportedSegment> = BTreeMap::new();
+    for row in rows {
+        found.insert(row.number, ReportedSegment::try_from(row)?);
+    }
+    if !found.is_empty() {
+        for (number, activity) in segment_activity::between(db, (node, epoch, hour), (first, last))? {
+            if let Some(reported) = found.get_mut(&number) {
+                reported.measurements.activity = activity;
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Stores new segments, whose keys are held by none; `late` says when those came of which a month was closed. Fastest when
@@ -155,7 +168,8 @@ pub fn insert(db: &mut Db, segments: &[ReportedSegment], late: &BTreeMap<Segment
     }
     let rows: Vec<Row> =
         segments.iter().map(|reported| Row::new(reported, late.get(&reported.segment.key).copied())).collect();
-    insert_all!(db, segment::table, rows.as_slice())
+    insert_all!(db, segment::table, rows.as_slice())?;
+    segment_activity::insert(db, segments)
 }
 
 /// Removes a provisional segment, since the finished one is there.
@@ -167,7 +181,7 @@ pub fn remove_provisional(db: &mut Db, key: SegmentKey) -> Result<(), DbError> {
         .find((key.hour.number(), key.node.0, key.epoch, key.number))
         .filter(segment::provisional.eq(1)))
         .execute(c))?;
-    Ok(())
+    segment_activity::remove(db, key)
 }
 
 /// Keeps a provisional segment, if there is one, as what counted until an instant: under a negative number, so that the
@@ -185,11 +199,12 @@ pub fn supersede_provisional(db: &mut Db, key: SegmentKey, at: Instant) -> Resul
         .select(segment::number)
         .load(c))?;
     let free = (0..).map(|turn| -1 - key.number - turn * NUMBERS).find(|number| !kept.contains(number));
+    let kept = free.unwrap_or(i64::MIN);
     on_db!(db, c => diesel::update(segment::table.filter(of_hour)
         .filter(segment::number.eq(key.number).and(segment::provisional.eq(1))))
-        .set((segment::number.eq(free.unwrap_or(i64::MIN)), segment::superseded_at_us.eq(at.micros())))
+        .set((segment::number.eq(kept), segment::superseded_at_us.eq(at.micros())))
         .execute(c))?;
-    Ok(())
+    segment_activity::renumber(db, key, kept)
 }
 
 /// Why a record does not count.

@@ -210,6 +210,23 @@ diesel::table! {
 }
 
 diesel::table! {
+    segment_activity (hour, node_id, epoch, number) {
+        hour -> BigInt,
+        node_id -> Integer,
+        epoch -> BigInt,
+        number -> BigInt,
+        sm_activity_us -> Nullable<BigInt>,
+        sm_activity_measured_us -> Nullable<BigInt>,
+        sm_occupancy_us -> Nullable<BigInt>,
+        sm_occupancy_measured_us -> Nullable<BigInt>,
+        tensor_us -> Nullable<BigInt>,
+        tensor_measured_us -> Nullable<BigInt>,
+        memory_activity_us -> Nullable<BigInt>,
+        memory_activity_measured_us -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
     roll_up_mark (node_id, day_start_us) {
         node_id -> Integer,
         day_start_us -> BigInt,
@@ -558,6 +575,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     row_identity,
     allocation,
     segment,
+    segment_activity,
     roll_up_mark,
     usage,
     late_usage,

@@ -21,6 +21,6 @@ pub use beside_books::{BesideBooks, LastHeld, UnitOrder, beside_books};
 pub use capacity::{Capacity, Holding, HourCapacity, NodeKey, Outage, Stock, StockKey, capacity_of_hour};
 pub use corrections::{EntryKind, UsageEntry, corrections};
 pub use observed::{Disagreement, Finding, Observed, UnitLife, observed, union, without};
-pub use segment::{Measured, Measurements, Segment, SegmentKey, Source, State};
+pub use segment::{Activity, Measured, Measurements, Segment, SegmentKey, Source, State};
 pub use unit_life::{KnownUnit, Life, REMAINDER, lives};
 pub use usage::{Usage, UsageKey, usage_by_slot};

@@ -6,7 +6,7 @@
 use std::io::Read;
 
 use gpuledger_domain::ids::{ClusterName, SkuCode, checked_fact};
-use gpuledger_domain::metering::{Measured, Measurements, REMAINDER, State};
+use gpuledger_domain::metering::{Activity, Measured, Measurements, REMAINDER, State};
 use gpuledger_domain::pricing::{Sku, SkuSlices};
 use gpuledger_domain::rules::JobFacts;
 use gpuledger_domain::time::{Instant, Interval};
@@ -406,7 +406,8 @@ fn measurements(telemetry: &wire::Telemetry, length_us: i64) -> Option<Measureme
         let total = Measured { total: i64::try_from(total.total).ok()?, measured_us: total.measured_us };
         (0..=length_us).contains(&total.measured_us).then_some(total)
     };
-    let busy_us = telemetry.utilisation.map(|total| measured(total).filter(|busy| busy.total <= busy.measured_us));
+    let part = |total: wire::Total| measured(total).filter(|part| part.total <= part.measured_us);
+    let busy_us = telemetry.utilisation.map(part);
     let energy_mj = telemetry.energy_mj.map(measured);
     let peak = telemetry.peak_memory_bytes.map(|bytes| i64::try_from(bytes).ok());
     // A family that is told and cannot be is wrong; one that is not told is absent.
@@ -415,5 +416,11 @@ fn measurements(telemetry: &wire::Telemetry, length_us: i64) -> Option<Measureme
         busy_us: told(busy_us)?,
         energy_mj: told(energy_mj)?,
         peak_memory_bytes: peak.map_or(Some(None), |bytes| bytes.map(Some))?,
+        activity: Activity {
+            sm_activity: told(telemetry.sm_activity.map(part))?,
+            sm_occupancy: told(telemetry.sm_occupancy.map(part))?,
+            tensor: told(telemetry.tensor.map(part))?,
+            memory_activity: told(telemetry.memory_activity.map(part))?,
+        },
     })
 }

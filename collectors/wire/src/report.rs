@@ -209,6 +209,18 @@ pub struct Telemetry {
     /// Most memory in use, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
+    /// Time with a warp on a multiprocessor, averaged over all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_activity: Option<Total>,
+    /// Warps that were on multiprocessors, as a part of the time: of those that could have been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_occupancy: Option<Total>,
+    /// Time with the tensor cores at work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor: Option<Total>,
+    /// Bandwidth of memory in use, as a part of the time: of all that there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_activity: Option<Total>,
 }
 
 /// A total, and for how long it was measured: the time is its denominator.

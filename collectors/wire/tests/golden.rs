@@ -25,6 +25,9 @@ fn version_1_is_read_and_written_as_it_was() {
         report.segments.iter().map(|segment| segment.state).collect::<Vec<_>>(),
         [State::Held, State::Stranded, State::OutOfService]
     );
+    // What version 1 learned to tell since.
+    let measured: Report = round_trip(include_str!("../golden/report-1-activity.json"));
+    assert_eq!(measured.segments.first().unwrap().telemetry.sm_activity.unwrap().total, 1_200_000_000);
     let answer: Answer = round_trip(include_str!("../golden/answer-1.json"));
     assert_eq!(
         answer.records.iter().map(|record| record.outcome).collect::<Vec<_>>(),

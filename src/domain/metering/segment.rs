@@ -98,6 +98,21 @@ pub struct Measurements {
     pub energy_mj: Option<Measured>,
     /// Most memory in use, in bytes.
     pub peak_memory_bytes: Option<i64>,
+    /// What the unit's parts did.
+    pub activity: Activity,
+}
+
+/// What the parts of a unit did, in microseconds: of each the part of its time, or of what could have been in that time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Activity {
+    /// Time with a warp on a multiprocessor, averaged over all of them.
+    pub sm_activity: Option<Measured>,
+    /// Warps that were there, of those that could have been.
+    pub sm_occupancy: Option<Measured>,
+    /// Time with the tensor cores at work.
+    pub tensor: Option<Measured>,
+    /// Bandwidth of memory in use, of what there is.
+    pub memory_activity: Option<Measured>,
 }
 
 /// A total, and for how long it was measured, in microseconds.

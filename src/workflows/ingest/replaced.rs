@@ -185,7 +185,11 @@ fn by_hour(segment: Segment) -> Option<Vec<Segment>> {
         telemetry: gpuledger_wire::Telemetry {
             utilisation: total(segment.telemetry.utilisation, take),
             energy_mj: total(segment.telemetry.energy_mj, take),
-            ..segment.telemetry
+            peak_memory_bytes: segment.telemetry.peak_memory_bytes,
+            sm_activity: total(segment.telemetry.sm_activity, take),
+            sm_occupancy: total(segment.telemetry.sm_occupancy, take),
+            tensor: total(segment.telemetry.tensor, take),
+            memory_activity: total(segment.telemetry.memory_activity, take),
         },
         ..segment.clone()
     };
