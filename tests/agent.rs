@@ -170,14 +170,7 @@ impl Machine {
     }
 
     fn node(&self, clocks: Clocks) -> Node {
-        let place = Place {
-            cluster: "c".into(),
-            node: "n1".into(),
-            proc: self.proc(),
-            nvml_library: Some(self.library()),
-            job_mapping: None,
-            exempt: Vec::new(),
-        };
+        let place = Place { proc: self.proc(), nvml_library: Some(self.library()), ..Place::new("c", "n1") };
         let rules = Rules { interval_us: 10 * SECOND_US, sharing: Sharing::default() };
         Node::begin(place, rules, clocks, 7).unwrap()
     }

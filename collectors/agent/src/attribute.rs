@@ -9,10 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpuledger_wire::{Gpu, State, Total};
+use gpuledger_wire::{Gpu, State, Telemetry, Total};
 
 use crate::counter::Counter;
-use crate::sample::{GpuSample, JobId, Layout, Sample, Seen, UnitSample, UnitShape, Use};
+use crate::sample::{Activity, GpuSample, JobId, Layout, Sample, Seen, UNATTRIBUTED, UnitSample, UnitShape, Use};
 use crate::sharing::{Sharing, split};
 
 /// A unit, from its making to its end.
@@ -47,12 +47,8 @@ pub struct Piece {
     pub estimated_us: i64,
     /// Of it, while the job was suspended.
     pub suspended_us: i64,
-    /// The part of it in which a kernel ran.
-    pub utilisation: Option<Total>,
-    /// Energy, in millijoules.
-    pub energy_mj: Option<Total>,
-    /// Memory in use, in bytes.
-    pub memory_bytes: Option<u64>,
+    /// What was measured meanwhile.
+    pub telemetry: Telemetry,
 }
 
 /// What came of a look.
@@ -89,6 +85,8 @@ pub struct Attributor {
 struct Watched {
     at_us: i64,
     lost: bool,
+    /// Whether a look since could not read it, so that what was measured since the last one is not of all the time.
+    skipped: bool,
     units: Vec<(UnitKey, UnitSample)>,
     /// When it last was cut so that more of it was in no slice.
     freed_us: Option<i64>,
@@ -129,6 +127,9 @@ impl Attributor {
         let mut out = Attributed::default();
         for (uuid, gpu) in &sample.gpus {
             if gpu.seen == Seen::NotRead {
+                if let Some(watched) = self.gpus.get_mut(uuid) {
+                    watched.skipped = true;
+                }
                 continue;
             }
             let before = self.gpus.remove(uuid);
@@ -157,7 +158,11 @@ impl Attributor {
                 (true, true) => Vec::new(),
                 (true, false) => stayed(unit, (start_us, end_us), &was.users, is.unwrap_or(&none)),
                 (false, true) => vec![Span { unit, start_us, end_us, users: BTreeMap::new(), estimated: false }],
-                (false, false) => spans(unit, (start_us, end_us), &was.users, is.unwrap_or(&none)),
+                (false, false) => {
+                    // Accounts of processes tell the GPU and not the slice.
+                    let brief: &[(i64, i64)] = if unit.shape == UnitShape::Full { &sample.brief_us } else { &[] };
+                    spans(unit, (start_us, end_us), (&was.users, is.unwrap_or(&none)), brief)
+                }
             };
             for span in spans.into_iter().flat_map(|span| cut(span, cuts_us)) {
                 self.pieces(before, was, &span, out);
@@ -167,7 +172,15 @@ impl Attributor {
         if let Some(percent) = sample.utilisation_percent.filter(|_| !before.lost && !gap) {
             for piece in pieces.iter_mut().filter(|piece| piece.unit.shape == UnitShape::Full) {
                 let total = i128::from(piece.share_us) * i128::from(percent) / i128::from(PERCENT);
-                piece.utilisation = total_of(total, piece.share_us);
+                piece.telemetry.utilisation = total_of(total, piece.share_us);
+            }
+        }
+        if !before.lost && !before.skipped && !gap {
+            for piece in pieces.iter_mut().filter(|piece| piece.state == State::Held) {
+                let unit = now.units.iter().find(|(key, _)| *key == piece.unit).map(|(_, unit)| unit);
+                if let Some(activity) = unit.and_then(|unit| unit.activity) {
+                    note_activity(piece, activity);
+                }
             }
         }
         if let Some(energy) = now.energy.since_last().filter(|_| !before.lost && !gap) {
@@ -194,7 +207,10 @@ impl Attributor {
                     active_us: part(usage.is_some_and(|usage| usage.active)),
                     estimated_us: part(span.estimated),
                     suspended_us: part(usage.is_some_and(|usage| usage.suspended)),
-                    memory_bytes: usage.and_then(|usage| usage.memory_bytes),
+                    telemetry: Telemetry {
+                        peak_memory_bytes: usage.and_then(|usage| usage.memory_bytes),
+                        ..Telemetry::default()
+                    },
                     ..piece(span.unit, Some(job), State::Held, (span.start_us, span.end_us), share_us)
                 });
             }
@@ -243,9 +259,7 @@ fn piece(unit: &UnitKey, job: Option<JobId>, state: State, (start_us, end_us): (
         active_us: 0,
         estimated_us: 0,
         suspended_us: 0,
-        utilisation: None,
-        energy_mj: None,
-        memory_bytes: None,
+        telemetry: Telemetry::default(),
     }
 }
 
@@ -257,7 +271,7 @@ fn watch(uuid: &str, at_us: i64, gpu: &GpuSample, before: Option<&Watched>, out:
     let Seen::Units(layout) = &gpu.seen else {
         let units = before.map(|before| before.units.clone()).unwrap_or_default();
         let (freed_us, pending_us) = before.map_or((None, None), |before| (before.freed_us, before.pending_us));
-        return Watched { at_us, lost: true, units, freed_us, pending_us, energy };
+        return Watched { at_us, lost: true, skipped: false, units, freed_us, pending_us, energy };
     };
     let known = |shape: &UnitShape| before?.units.iter().map(|(key, _)| key).find(|key| key.shape == *shape).cloned();
     let mut units = Vec::new();
@@ -273,7 +287,7 @@ fn watch(uuid: &str, at_us: i64, gpu: &GpuSample, before: Option<&Watched>, out:
     let gone = before.iter().flat_map(|before| &before.units).map(|(key, _)| key).filter(|key| !here.contains(key));
     out.died.extend(gone.cloned());
     let pending_us = layout.mode_pending.then(|| before.and_then(|before| before.pending_us).unwrap_or(at_us));
-    Watched { at_us, lost: false, freed_us: freed(at_us, layout, before), units, pending_us, energy }
+    Watched { at_us, lost: false, skipped: false, freed_us: freed(at_us, layout, before), units, pending_us, energy }
 }
 
 /// When more of a GPU came to be in no slice. At the first look it is taken to have been so for long.
@@ -289,12 +303,13 @@ fn freed(at_us: i64, layout: &Layout, before: Option<&Watched>) -> Option<i64> {
     if is > was { Some(at_us) } else { before.freed_us }
 }
 
-/// Spans between two looks that are no gap.
+/// Spans between two looks that are no gap: from who was there to who is. Where nobody was, `brief` tells when processes were
+/// that nobody saw.
 fn spans<'a>(
     unit: &'a UnitKey,
     (start_us, end_us): (i64, i64),
-    was: &BTreeMap<JobId, Use>,
-    is: &BTreeMap<JobId, Use>,
+    (was, is): (&BTreeMap<JobId, Use>, &BTreeMap<JobId, Use>),
+    brief: &[(i64, i64)],
 ) -> Vec<Span<'a>> {
     // A job that is new reaches back to its start.
     let began = |usage: &Use| usage.since_us.unwrap_or(end_us).clamp(start_us, end_us);
@@ -320,15 +335,23 @@ fn spans<'a>(
     }
     let mut instants: BTreeSet<i64> = [start_us, end_us].into();
     instants.extend(present.iter().flat_map(|(_, from, until, _)| [*from, *until]));
+    instants.extend(brief.iter().flat_map(|(from, until)| [*from, *until]).map(|at| at.clamp(start_us, end_us)));
     let instants: Vec<i64> = instants.into_iter().collect();
     let span = |pair: &[i64]| {
         let &[from, until] = pair else { return None };
         let there = present.iter().filter(|(_, start, end, _)| *start <= from && until <= *end);
-        let users = there.map(|(job, _, _, usage)| ((*job).clone(), *usage)).collect();
+        let mut users: BTreeMap<JobId, Use> = there.map(|(job, _, _, usage)| ((*job).clone(), *usage)).collect();
+        if users.is_empty() && brief.iter().any(|(start, end)| *start <= from && until <= *end) {
+            users.insert(UNATTRIBUTED.into(), SEEN_BY_NOBODY);
+        }
         Some(Span { unit, start_us: from, end_us: until, users, estimated: false })
     };
     instants.windows(2).filter_map(span).collect()
 }
+
+/// The use of a process that only accounts tell of.
+const SEEN_BY_NOBODY: Use =
+    Use { since_us: None, active: true, suspended: false, memory_bytes: None, sm_percent: None };
 
 /// Over a gap: who is there before and after it.
 fn stayed<'a>(
@@ -374,6 +397,18 @@ fn spread_energy(energy_mj: u64, pieces: &mut [Piece], gpu: &Gpu) {
         return;
     }
     for (piece, part) in pieces.iter_mut().zip(split(energy, &weights, whole)) {
-        piece.energy_mj = total_of(i128::from(part), piece.share_us);
+        piece.telemetry.energy_mj = total_of(i128::from(part), piece.share_us);
     }
+}
+
+/// Notes what the parts of a unit did during a piece of its time. Who shares it shares that.
+fn note_activity(piece: &mut Piece, activity: Activity) {
+    const MILLION: i128 = 1_000_000;
+    let share_us = piece.share_us;
+    let of = |ppm: Option<u32>| total_of(i128::from(share_us) * i128::from(ppm?) / MILLION, share_us);
+    let telemetry = &mut piece.telemetry;
+    telemetry.sm_activity = of(activity.sm_ppm);
+    telemetry.sm_occupancy = of(activity.occupancy_ppm);
+    telemetry.tensor = of(activity.tensor_ppm);
+    telemetry.memory_activity = of(activity.memory_ppm);
 }

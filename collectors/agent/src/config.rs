@@ -1,12 +1,13 @@
 //! The agent's settings: a file of TOML, read once.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::attribute::Rules;
 use crate::node::Place;
-use crate::sharing::{Sharing, Weight};
+use crate::sharing::{Limit, Limited, Sharing, Weight};
 
 /// The settings of a node's agent.
 #[derive(Clone, Debug, Deserialize)]
@@ -29,6 +30,14 @@ pub struct Config {
     pub nvml_library: Option<PathBuf>,
     /// Where a prolog writes which job was given which GPU, as for DCGM's exporter.
     pub job_mapping: Option<PathBuf>,
+    /// The root of the hierarchy `devices` of control groups of version 1, such as `/sys/fs/cgroup/devices`: there Slurm keeps which
+    /// job may use which GPU. Left out where Slurm does not constrain devices.
+    pub cgroup_devices: Option<PathBuf>,
+    /// Where figures are told to Prometheus: an address of this machine alone, such as `127.0.0.1:9435`; nowhere where left out.
+    pub metrics: Option<SocketAddr>,
+    /// From how much memory on, in MiB, a unit without any process is taken to be used by somebody; never where 0.
+    #[serde(default = "stray_memory_mib")]
+    pub stray_memory_mib: u64,
     /// Seconds between two looks.
     #[serde(default = "sample_seconds")]
     pub sample_seconds: u32,
@@ -52,6 +61,23 @@ pub struct SharingConfig {
     /// How a job's share is weighed.
     #[serde(default)]
     pub weight: WeightConfig,
+    /// Limits of MPS, for `weight = "limit"`: the first that names a job counts.
+    #[serde(default, rename = "limit")]
+    pub limits: Vec<LimitConfig>,
+}
+
+/// The active-thread percentage that an administrator set for somebody's MPS server. It names a job, an account or a user.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitConfig {
+    /// The percentage: 1 to 100.
+    pub percent: u32,
+    /// A job, by its raw id.
+    pub job: Option<String>,
+    /// An account of the scheduler.
+    pub account: Option<String>,
+    /// A user, by number.
+    pub uid: Option<u32>,
 }
 
 /// How a job's share is weighed.
@@ -65,10 +91,16 @@ pub enum WeightConfig {
     Sm,
     /// By the memory that each uses.
     Memory,
+    /// By the limits of MPS.
+    Limit,
 }
 
 fn proc() -> PathBuf {
     "/proc".into()
+}
+
+const fn stray_memory_mib() -> u64 {
+    1_024
 }
 
 const fn sample_seconds() -> u32 {
@@ -107,6 +139,12 @@ impl Config {
         if config.sharing.replicas == Some(0) {
             return Err(named("sharing.replicas is 0; leave it out to share among who holds a GPU".into()));
         }
+        config.limits().map_err(named)?;
+        if let Some(address) = config.metrics.filter(|address| !address.ip().is_loopback()) {
+            return Err(named(format!(
+                "metrics is {address}; it must be an address of this machine alone, such as 127.0.0.1:9435, since the figures name jobs"
+            )));
+        }
         if let Some(service) = &config.service {
             let plain = service.starts_with("http://127.0.0.1:")
                 || service.starts_with("http://localhost:")
@@ -125,11 +163,34 @@ impl Config {
         Ok(config)
     }
 
+    /// The limits of MPS.
+    fn limits(&self) -> Result<Vec<Limit>, String> {
+        let limits = &self.sharing.limits;
+        if (self.sharing.weight == WeightConfig::Limit) == limits.is_empty() {
+            return Err("sharing.weight = \"limit\" and [[sharing.limit]] go together".into());
+        }
+        let read = |(place, limit): (usize, &LimitConfig)| {
+            let named = |what: &str| format!("sharing.limit {}: {what}", place + 1);
+            if !(1..=100).contains(&limit.percent) {
+                return Err(named(&format!("percent is {}; it must lie between 1 and 100", limit.percent)));
+            }
+            let of = match (&limit.job, &limit.account, limit.uid) {
+                (Some(job), None, None) => Limited::Job(job.clone()),
+                (None, Some(account), None) => Limited::Account(account.clone()),
+                (None, None, Some(uid)) => Limited::Uid(uid),
+                _ => return Err(named("it must name one of job, account and uid")),
+            };
+            Ok(Limit { of, percent: limit.percent })
+        };
+        limits.iter().enumerate().map(read).collect()
+    }
+
     /// How time is attributed.
     #[must_use]
     pub fn rules(&self) -> Rules {
         let weight = match self.sharing.weight {
-            WeightConfig::Equal => Weight::Equal,
+            // Limits are of the jobs that are there: the node fills them in.
+            WeightConfig::Equal | WeightConfig::Limit => Weight::Equal,
             WeightConfig::Sm => Weight::Sm,
             WeightConfig::Memory => Weight::Memory,
         };
@@ -142,7 +203,7 @@ impl Config {
     /// What the node is called, and where its probes look.
     ///
     /// # Errors
-    /// Where it has no name.
+    /// Where it has no name, or a limit cannot be.
     pub fn place(&self) -> Result<Place, String> {
         let hostname = self.proc.join("sys/kernel/hostname");
         let node = match &self.node {
@@ -153,12 +214,14 @@ impl Config {
                 .to_owned(),
         };
         Ok(Place {
-            cluster: self.cluster.clone(),
-            node,
             proc: self.proc.clone(),
             nvml_library: self.nvml_library.clone(),
             job_mapping: self.job_mapping.clone(),
+            cgroup_devices: self.cgroup_devices.clone(),
             exempt: self.exempt.clone(),
+            stray_memory_bytes: Some(self.stray_memory_mib << 20).filter(|bytes| *bytes > 0),
+            limits: self.limits()?,
+            ..Place::new(&self.cluster, node)
         })
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use gpuledger_host::{Host, Namespace, Owner, Process, ReadError, RunState};
-use gpuledger_nvml::{Condition, Device, GpuProcess, MigInstance, MigState, Processes, Sweep};
+use gpuledger_nvml::{Condition, Device, EndedProcess, GpuProcess, MigInstance, MigState, Processes, Sweep};
 use gpuledger_wire::{Facts, Gpu};
 
 use crate::sample::{GpuSample, JobId, Layout, Sample, Seen, UNATTRIBUTED, UnitSample, UnitShape, Use};
@@ -59,20 +59,23 @@ const MPS_SERVER: &str = "nvidia-cuda-mps-server";
 const COMMAND_BYTES_MAX: usize = 15;
 
 /// Looks up who the processes of a sweep belong to. `known` are the numbers that had an owner at the last look.
-pub fn owners(host: &mut Host, sweep: &Sweep, at_us: i64, exempt: &[String], known: &Owners) -> Owners {
-    let mut owners = Owners::default();
+///
+/// # Errors
+/// Where process numbers mean other processes here than to the driver, so that nobody may be billed.
+pub fn owners(host: &mut Host, sweep: &Sweep, at_us: i64, exempt: &[String], known: &Owners) -> Result<Owners, String> {
     match host.namespace() {
         Namespace::Host => {}
-        Namespace::Container => owners.findings.push(
-            "not in the host's namespace of processes: numbers mean other processes here, and nobody is billed. Run with hostPID, or mount the host's /proc and name it with --proc".into(),
-        ),
-        Namespace::Unknown => owners.findings.push(
-            "cannot tell whether this is the host's namespace of processes, and nobody is billed. Run as root".into(),
-        ),
+        Namespace::Container => {
+            return Err("not in the host's namespace of processes: numbers mean other processes here, and nobody is billed. Run with hostPID, or mount the host's /proc and name it with --proc".into());
+        }
+        Namespace::Unknown => {
+            return Err(
+                "cannot tell whether this is the host's namespace of processes, and nobody is billed. Run as root"
+                    .into(),
+            );
+        }
     }
-    if !owners.findings.is_empty() {
-        return owners;
-    }
+    let mut owners = Owners::default();
     let listed = sweep.devices.iter().flat_map(|device| match &device.processes {
         Processes::Read(processes) => processes.as_slice(),
         Processes::Rejected(_) | Processes::Failed(_) => &[],
@@ -97,7 +100,7 @@ pub fn owners(host: &mut Host, sweep: &Sweep, at_us: i64, exempt: &[String], kno
         owners.of_pid.insert(pid, whose);
     }
     host.forget_before(at_us);
-    owners
+    Ok(owners)
 }
 
 fn whose(process: &Process, exempt: &[String], has_clients: bool, owners: &mut Owners) -> Whose {
@@ -176,14 +179,26 @@ fn job(process: &Process) -> Option<(JobId, Facts)> {
     Some((id, facts))
 }
 
-/// Joins a sweep with whose its processes are.
-#[must_use]
-pub fn sample(sweep: &Sweep, owners: &Owners, at_us: i64) -> Sample {
-    let gpus = sweep.devices.iter().map(|device| (device.identity.uuid.clone(), gpu(device, owners))).collect();
-    Sample { at_us, gpus }
+/// What a look is read with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// When, in microseconds since the boot.
+    pub at_us: i64,
+    /// By how much the wall clock's instants are above those since the boot.
+    pub wall_minus_boot_us: i64,
+    /// From how much memory on on a unit without any process somebody is taken to use it, in bytes; `None` for never.
+    pub stray_memory_bytes: Option<u64>,
 }
 
-fn gpu(device: &Device, owners: &Owners) -> GpuSample {
+/// Joins a sweep with whose its processes are.
+#[must_use]
+pub fn sample(sweep: &Sweep, owners: &Owners, reading: Reading) -> Sample {
+    let gpus =
+        sweep.devices.iter().map(|device| (device.identity.uuid.clone(), gpu(device, owners, reading))).collect();
+    Sample { at_us: reading.at_us, gpus }
+}
+
+fn gpu(device: &Device, owners: &Owners, reading: Reading) -> GpuSample {
     let identity = &device.identity;
     let gpu = Gpu {
         uuid: identity.uuid.clone(),
@@ -197,10 +212,15 @@ fn gpu(device: &Device, owners: &Owners) -> GpuSample {
         (_, mig, processes) => {
             let mut units = match mig {
                 MigState::On { instances, has_room } => slices(&gpu, instances, *has_room),
-                MigState::Off | MigState::Unread(_) => vec![unit(UnitShape::Full)],
+                MigState::Off | MigState::Unread(_) => {
+                    vec![UnitSample { activity: device.activity, ..unit(UnitShape::Full) }]
+                }
             };
             match processes {
-                Processes::Read(processes) => place(&mut units, processes, device, owners),
+                Processes::Read(processes) => {
+                    place(&mut units, processes, device, owners);
+                    stray(&mut units, processes, device, reading.stray_memory_bytes);
+                }
                 // Somebody may be there, and nobody knows who.
                 Processes::Rejected(_) | Processes::Failed(_) => {
                     for unit in &mut units {
@@ -211,11 +231,50 @@ fn gpu(device: &Device, owners: &Owners) -> GpuSample {
             Seen::Units(Layout { units, mode_pending: device.mode_pending })
         }
     };
-    GpuSample { gpu, seen, utilisation_percent: device.utilisation_percent, energy_mj: device.energy_mj }
+    GpuSample {
+        gpu,
+        seen,
+        utilisation_percent: device.utilisation_percent,
+        energy_mj: device.energy_mj,
+        brief_us: device.ended.iter().filter_map(|ended| brief(ended, reading)).collect(),
+    }
+}
+
+/// When a process was there that nobody saw, since the boot. The wall clock is the driver's as well.
+fn brief(ended: &EndedProcess, reading: Reading) -> Option<(i64, i64)> {
+    let since_boot = |wall_us: u64| i64::try_from(wall_us).ok()?.checked_sub(reading.wall_minus_boot_us);
+    let (start, end) = (since_boot(ended.start_us)?, since_boot(ended.end_us)?);
+    (start < end).then_some((start, end))
+}
+
+/// Memory without a process: what a process left behind, or one that the driver does not list. Somebody uses the unit then.
+fn stray(units: &mut [UnitSample], processes: &[GpuProcess], device: &Device, from_bytes: Option<u64>) {
+    let Some(from_bytes) = from_bytes else { return };
+    let is_empty = |gpu_instance: Option<u32>| {
+        !processes.iter().any(|process| {
+            gpu_instance.is_none() || process.instance.is_none_or(|ids| Some(ids.gpu_instance) == gpu_instance)
+        })
+    };
+    let instances = match &device.mig {
+        MigState::On { instances, .. } => instances.as_slice(),
+        MigState::Off | MigState::Unread(_) => &[],
+    };
+    for unit in units.iter_mut().filter(|unit| unit.users.is_empty()) {
+        let used = match &unit.shape {
+            UnitShape::Full if is_empty(None) => device.memory_used_bytes,
+            UnitShape::Slice { uuid, gpu_instance, .. } if is_empty(Some(*gpu_instance)) => {
+                instances.iter().find(|instance| instance.uuid == *uuid).and_then(|instance| instance.memory_used_bytes)
+            }
+            UnitShape::Full | UnitShape::Slice { .. } | UnitShape::Remainder { .. } => None,
+        };
+        if let Some(used) = used.filter(|used| *used >= from_bytes) {
+            unit.users.insert(UNATTRIBUTED.into(), Use { active: false, memory_bytes: Some(used), ..nobody() });
+        }
+    }
 }
 
 fn unit(shape: UnitShape) -> UnitSample {
-    UnitSample { shape, has_room: true, users: BTreeMap::new() }
+    UnitSample { shape, has_room: true, users: BTreeMap::new(), activity: None }
 }
 
 const fn nobody() -> Use {
@@ -238,13 +297,14 @@ fn slices(gpu: &Gpu, instances: &[MigInstance], has_room: bool) -> Vec<UnitSampl
         *before = before.saturating_add(instance.compute_slices);
         compute_left = compute_left.saturating_sub(instance.compute_slices);
         memory_left = memory_left.saturating_sub(memory);
-        units.push(unit(UnitShape::Slice {
+        let shape = UnitShape::Slice {
             uuid: instance.uuid.clone(),
             gpu_instance: instance.ids.gpu_instance,
             compute_instance: instance.ids.compute_instance,
             profile: instance.profile.clone(),
             slices: (instance.compute_slices, memory),
-        }));
+        };
+        units.push(UnitSample { activity: instance.activity, ..unit(shape) });
     }
     if (compute_left, memory_left) != (0, 0) {
         let shape = UnitShape::Remainder { slices: (compute_left, memory_left) };

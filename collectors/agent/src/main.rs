@@ -3,15 +3,16 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use gpuledger_agent::config::Config;
+use gpuledger_agent::metrics::Board;
 use gpuledger_agent::node::{Looked, Node};
-use gpuledger_agent::print;
 use gpuledger_agent::uplink::Uplink;
+use gpuledger_agent::{metrics_server, print};
 use gpuledger_wire::Clocks;
 use nix::time::{ClockId, clock_gettime};
 
@@ -97,6 +98,13 @@ fn watch(config: &Config, node: &mut Node, uplink: Option<&Uplink>) -> Result<()
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ending)).map_err(|error| error.to_string())?;
     }
+    let board = Arc::new(Mutex::new(Board { node: node.name().to_owned(), ..Board::default() }));
+    if let Some(address) = config.metrics {
+        let now_us = || clocks().map_or(0, |clocks| clocks.boot_us);
+        let listens = metrics_server::serve(address, Arc::clone(&board), now_us)
+            .map_err(|error| format!("metrics at {address}: {error}"))?;
+        log_line(&format!("figures are at http://{listens}/metrics"));
+    }
     let us = |seconds: u32| i64::from(seconds) * 1_000_000;
     let (sample_us, report_us) = (us(config.sample_seconds), us(config.report_seconds));
     let now = clocks()?.boot_us;
@@ -106,7 +114,8 @@ fn watch(config: &Config, node: &mut Node, uplink: Option<&Uplink>) -> Result<()
         let ends = ending.load(Ordering::Relaxed);
         if ends || at.boot_us >= next_look {
             let looked = node.look(at);
-            log(&mut told, looked.findings);
+            log(&mut told, &looked.findings);
+            show(&board, node, Some((looked, at.boot_us)));
             next_look = (next_look + sample_us).max(at.boot_us);
         }
         if ends {
@@ -114,12 +123,23 @@ fn watch(config: &Config, node: &mut Node, uplink: Option<&Uplink>) -> Result<()
         }
         if ends || at.boot_us >= next_report {
             report(node, at.boot_us, uplink)?;
+            show(&board, node, None);
             next_report = (next_report + report_us).max(at.boot_us);
         }
         if ends {
             return Ok(());
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// Puts what was seen and counted where it can be asked for. A look at which no driver answered leaves the one before.
+fn show(board: &Mutex<Board>, node: &Node, looked: Option<(Looked, i64)>) {
+    let Ok(mut board) = board.lock() else { return };
+    board.counts.clone_from(node.counts());
+    board.waiting = node.waiting();
+    if let Some((looked, looked_us)) = looked.filter(|(looked, _)| looked.sweep.is_some()) {
+        (board.looked, board.looked_us) = (looked, looked_us);
     }
 }
 
@@ -130,21 +150,27 @@ fn report(node: &mut Node, boot_us: i64, uplink: Option<&Uplink>) -> Result<(), 
     };
     match uplink.send(&report) {
         Ok(answer) => {
+            node.counts_mut().reports_taken += 1;
+            node.counts_mut().last_taken_us = Some(boot_us);
             for (record, _) in node.answered(&answer) {
+                node.counts_mut().records_refused += 1;
                 log_line(&format!("a record was not taken: {:?} {}", record.code, record.message));
             }
         }
-        Err(why) => log_line(&format!("{why}; {} finished segments wait", node.waiting())),
+        Err(why) => {
+            node.counts_mut().reports_failed += 1;
+            log_line(&format!("{why}; {} finished segments wait", node.waiting()));
+        }
     }
     Ok(())
 }
 
 /// Logs what is wrong when it begins to be.
-fn log(told: &mut Vec<String>, findings: Vec<String>) {
+fn log(told: &mut Vec<String>, findings: &[String]) {
     for finding in findings.iter().filter(|finding| !told.contains(finding)) {
         log_line(finding);
     }
-    *told = findings;
+    findings.clone_into(told);
 }
 
 fn log_line(text: &str) {

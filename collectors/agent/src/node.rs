@@ -1,23 +1,29 @@
 //! One node: looks at it through the probes, keeps what was seen as segments, and makes reports of them.
 //!
-//! It reads no clock: whoever calls it says what time it is. A driver that is not there yet, or went away, is loaded again at the
-//! next look; until then nothing is told of the GPUs, which is no claim that they were idle.
+//! It reads no clock: whoever calls it says what time it is. Where no driver answers, nothing is told of the GPUs, which is no claim
+//! that they were idle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use gpuledger_host::{Host, JobMapping};
-use gpuledger_nvml::{Driver, Since, Sweep};
+use gpuledger_host::Host;
+use gpuledger_nvml::{Event, EventKind, Sweep};
 use gpuledger_wire::{
     Answer, Clocks, Epoch, Facts, Gpu, Job, Outcome, PROTOCOL, RecordAnswer, Report, SEGMENTS_MAX, Segment, Settings,
     Unit, UnitKind,
 };
 
 use crate::attribute::{Attributed, Attributor, Rules, UnitKey};
-use crate::join::{self, JobSeen, Owners};
+use crate::counts::Counts;
+use crate::join::{self, JobSeen, Owners, Reading};
 use crate::mapping;
-use crate::sample::{JobId, Sample, UnitShape};
+use crate::probe::allocation::{DeviceListProbe, JobMappingProbe};
+use crate::probe::host::HostProbe;
+use crate::probe::nvml::NvmlProbe;
+use crate::probe::{Moment, Probe, Sighting};
+use crate::sample::{JobId, Sample, Seen, UNATTRIBUTED, UnitShape};
 use crate::segments::{Named, Segments, cuts_between};
+use crate::sharing::{Limit, Sharing, Weight};
 
 /// What a node is called, and where its probes look.
 #[derive(Clone, Debug)]
@@ -32,9 +38,51 @@ pub struct Place {
     pub nvml_library: Option<PathBuf>,
     /// Where a prolog writes which job was given which GPU.
     pub job_mapping: Option<PathBuf>,
+    /// The root of the hierarchy `devices` of control groups of version 1, where Slurm keeps which job may use which GPU.
+    pub cgroup_devices: Option<PathBuf>,
     /// Programs that hold nothing for anybody.
     pub exempt: Vec<String>,
+    /// From how much memory on, in bytes, a unit without any process is taken to be used by somebody; `None` for never.
+    pub stray_memory_bytes: Option<u64>,
+    /// Limits of MPS, where a job's share is weighed by them. The first that names a job counts.
+    pub limits: Vec<Limit>,
 }
+
+impl Place {
+    /// A node of a cluster, with everything else as on most nodes.
+    #[must_use]
+    pub fn new(cluster: impl Into<String>, node: impl Into<String>) -> Place {
+        Place {
+            cluster: cluster.into(),
+            node: node.into(),
+            proc: "/proc".into(),
+            nvml_library: None,
+            job_mapping: None,
+            cgroup_devices: None,
+            exempt: Vec::new(),
+            stray_memory_bytes: Some(STRAY_MEMORY_BYTES),
+            limits: Vec::new(),
+        }
+    }
+
+    /// The probes of such a node, in the order in which they look.
+    fn probes(&self) -> Vec<Box<dyn Probe>> {
+        let mut probes: Vec<Box<dyn Probe>> = vec![
+            Box::new(NvmlProbe::new(self.nvml_library.clone(), &self.proc)),
+            Box::new(HostProbe::new(Host::new(&self.proc), self.exempt.clone())),
+        ];
+        if let Some(root) = &self.cgroup_devices {
+            probes.push(Box::new(DeviceListProbe::new(root.clone())));
+        }
+        if let Some(folder) = &self.job_mapping {
+            probes.push(Box::new(JobMappingProbe::new(folder.clone())));
+        }
+        probes
+    }
+}
+
+/// More memory than a driver keeps on a GPU that nobody uses.
+const STRAY_MEMORY_BYTES: u64 = 1 << 30;
 
 /// A node, as the agent knows it.
 #[derive(Debug)]
@@ -44,9 +92,11 @@ pub struct Node {
     epoch: Epoch,
     wall_minus_boot_us: i64,
     sequence: u64,
-    host: Host,
-    driver: Option<Driver>,
+    probes: Vec<Box<dyn Probe>>,
+    rules: Rules,
     attributor: Attributor,
+    counts: Counts,
+    unattributed: BTreeMap<(String, UnitShape), u32>,
     segments: Segments,
     units: BTreeMap<UnitKey, (Gpu, Option<i64>)>,
     jobs: BTreeMap<JobId, JobSeen>,
@@ -68,6 +118,44 @@ pub struct Looked {
     pub findings: Vec<String>,
 }
 
+/// At how many looks in a row somebody unknown uses a unit before it is told.
+const LOOKS_TO_ALARM: u32 = 2;
+
+/// What a unit is called in messages.
+fn name(gpu: &str, shape: &UnitShape) -> String {
+    match shape {
+        UnitShape::Full => gpu.to_owned(),
+        UnitShape::Slice { uuid, profile, .. } => format!("{uuid} ({profile} of {gpu})"),
+        UnitShape::Remainder { .. } => format!("what is in no slice of {gpu}"),
+    }
+}
+
+/// An event in words: the slice that is to blame, and who was on it.
+fn in_words(event: &Event, sample: &Sample) -> String {
+    let what = match event.kind {
+        EventKind::Xid(number) => format!("XID {number}"),
+        EventKind::SingleBitEcc => "a corrected error of memory".to_owned(),
+        EventKind::DoubleBitEcc => "an uncorrected error of memory".to_owned(),
+        EventKind::Other(number) => format!("an event of kind {number}"),
+    };
+    let Some(uuid) = &event.gpu else { return format!("a GPU that is not known: {what}") };
+    let units = match sample.gpus.get(uuid).map(|gpu| &gpu.seen) {
+        Some(Seen::Units(layout)) => layout.units.as_slice(),
+        _ => &[],
+    };
+    let blamed = units.iter().find(|unit| match (&unit.shape, event.gpu_instance) {
+        (UnitShape::Slice { gpu_instance, compute_instance, .. }, Some(blamed)) => {
+            *gpu_instance == blamed && event.compute_instance.is_none_or(|blamed| *compute_instance == blamed)
+        }
+        (UnitShape::Full, None) => true,
+        _ => false,
+    });
+    let Some(unit) = blamed else { return format!("{uuid}: {what}") };
+    let jobs: Vec<&str> = unit.users.keys().map(String::as_str).collect();
+    let by = if jobs.is_empty() { String::new() } else { format!(", held by {}", jobs.join(", ")) };
+    format!("{}: {what}{by}", name(uuid, &unit.shape))
+}
+
 /// Bits of an epoch's random part.
 const RANDOM_BITS: u32 = 20;
 
@@ -77,16 +165,31 @@ impl Node {
     /// # Errors
     /// Where the boot's id cannot be read.
     pub fn begin(place: Place, rules: Rules, clocks: Clocks, random: u32) -> std::io::Result<Node> {
-        let host = Host::new(&place.proc);
-        let boot_id = host.boot_id()?;
+        let probes = place.probes();
+        Node::with_probes(place, rules, clocks, random, probes)
+    }
+
+    /// The same, with these probes in this order.
+    ///
+    /// # Errors
+    /// Where the boot's id cannot be read.
+    pub fn with_probes(
+        place: Place,
+        rules: Rules,
+        clocks: Clocks,
+        random: u32,
+        probes: Vec<Box<dyn Probe>>,
+    ) -> std::io::Result<Node> {
         Ok(Node {
-            boot_id,
+            boot_id: Host::new(&place.proc).boot_id()?,
             epoch: Epoch { start_us: clocks.wall_us, random: random & ((1 << RANDOM_BITS) - 1) },
             wall_minus_boot_us: clocks.wall_us - clocks.boot_us,
             sequence: 0,
-            host,
-            driver: None,
-            attributor: Attributor::new(rules),
+            probes,
+            attributor: Attributor::new(rules.clone()),
+            rules,
+            counts: Counts::default(),
+            unattributed: BTreeMap::new(),
             segments: Segments::default(),
             units: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -99,18 +202,18 @@ impl Node {
 
     /// Looks at the node.
     pub fn look(&mut self, clocks: Clocks) -> Looked {
-        let mut looked = Looked::default();
         let at_us = clocks.boot_us;
-        let Some(sweep) = self.sweep(clocks, &mut looked.findings) else { return looked };
-        let owners = join::owners(&mut self.host, &sweep, at_us, &self.place.exempt, &self.owners);
-        let mut sample = join::sample(&sweep, &owners, at_us);
-        looked.findings.extend(sweep.failures.iter().chain(&owners.findings).cloned());
-        if let Some(folder) = &self.place.job_mapping {
-            match JobMapping::read(folder) {
-                Ok(mapping) => looked.findings.extend(mapping::give(&mut sample, &sweep, &mapping)),
-                Err(error) => looked.findings.push(format!("{}: {error}", folder.display())),
-            }
-        }
+        let Sighting { sweep, owners, given, mut findings } = self.sight(clocks);
+        let Some(sweep) = sweep else { return Looked { findings, ..Looked::default() } };
+        let reading = Reading {
+            at_us,
+            wall_minus_boot_us: clocks.wall_us - at_us,
+            stray_memory_bytes: self.place.stray_memory_bytes,
+        };
+        let mut sample = join::sample(&sweep, &owners, reading);
+        findings.extend(mapping::give(&mut sample, &sweep, &given));
+        findings.extend(self.nobodys(&sample));
+        self.note_limits(&owners);
         let told = self.settings.as_ref().map(|settings| settings.cuts_us.as_slice());
         let from = self.last.map_or(at_us, |last| last.boot_us);
         let offset = self.wall_minus_boot_us;
@@ -127,9 +230,80 @@ impl Node {
             }
         }
         self.note_jobs(&owners, &attributed);
+        self.counts.note(&sweep, &sample, &attributed);
+        findings.extend(sweep.events.iter().map(|event| in_words(event, &sample)));
         self.owners = owners;
         self.last = Some(clocks);
-        Looked { sweep: Some(sweep), sample, attributed, findings: looked.findings }
+        Looked { sweep: Some(sweep), sample, attributed, findings }
+    }
+
+    /// What the probes see now.
+    fn sight(&mut self, now: Clocks) -> Sighting {
+        let moment = Moment { now, before: self.last };
+        let mut sighting = Sighting::default();
+        for probe in &mut self.probes {
+            if let Err(why) = probe.look(&moment, &mut sighting) {
+                sighting.findings.push(why);
+                self.counts.probe_failed(probe.name(), 1);
+            }
+        }
+        if let Some(sweep) = &sighting.sweep {
+            self.counts.probe_failed("nvml", u64::try_from(sweep.failures.len()).unwrap_or(u64::MAX));
+        }
+        sighting
+    }
+
+    /// Units that nobody who is known uses, at this look and the one before: an alarm, one line each.
+    fn nobodys(&mut self, sample: &Sample) -> Vec<String> {
+        let mut now = BTreeMap::new();
+        let mut alarms = Vec::new();
+        for (uuid, gpu) in &sample.gpus {
+            let Seen::Units(layout) = &gpu.seen else { continue };
+            for unit in layout.units.iter().filter(|unit| unit.users.contains_key(UNATTRIBUTED)) {
+                let key = (uuid.clone(), unit.shape.clone());
+                let looks = self.unattributed.get(&key).copied().unwrap_or(0).saturating_add(1);
+                if looks >= LOOKS_TO_ALARM {
+                    alarms.push(format!(
+                        "{} is used, and nobody knows by whom: its time goes to the job `{UNATTRIBUTED}`",
+                        name(uuid, &unit.shape)
+                    ));
+                }
+                now.insert(key, looks);
+            }
+        }
+        self.unattributed = now;
+        alarms
+    }
+
+    /// How much of a GPU each job that is known was promised, where that decides.
+    fn note_limits(&mut self, owners: &Owners) {
+        if self.place.limits.is_empty() {
+            return;
+        }
+        let known = owners.jobs.iter().chain(&self.jobs).map(|(job, seen)| (job, &seen.facts));
+        let limits = known.filter_map(|(job, facts)| {
+            let limit = self.place.limits.iter().find(|limit| limit.names(job, facts))?;
+            Some((job.clone(), limit.percent))
+        });
+        let sharing = Sharing { weight: Weight::Limit(limits.collect()), ..self.rules.sharing.clone() };
+        self.attributor.set_rules(Rules { sharing, ..self.rules.clone() });
+    }
+
+    /// What was counted since the start.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// The same, to count what happens to reports.
+    pub const fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+
+    /// The node's name in its cluster.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.place.node
     }
 
     /// Remembers jobs as they were first seen: their start tells their attempts apart, and stays. Facts may come later.
@@ -146,22 +320,6 @@ impl Node {
                 self.jobs.entry(job.clone()).or_insert_with(first);
             }
         }
-    }
-
-    fn sweep(&mut self, clocks: Clocks, findings: &mut Vec<String>) -> Option<Sweep> {
-        if self.driver.is_none() {
-            match Driver::load(self.place.nvml_library.as_deref()) {
-                Ok(driver) => self.driver = Some(driver),
-                Err(error) => findings.push(format!("the driver cannot be loaded, and is tried again: {error}")),
-            }
-        }
-        let wall = |clocks: Clocks| u64::try_from(clocks.wall_us).unwrap_or(0);
-        let since = Since { after_us: self.last.map_or(0, wall), until_us: wall(clocks), pid_max: self.host.pid_max() };
-        let sweep = self.driver.as_mut()?.look(since);
-        if sweep.reload {
-            self.driver = None;
-        }
-        Some(sweep)
     }
 
     /// The report of what is finished and not acknowledged, and of what is open.
@@ -216,9 +374,9 @@ impl Node {
         self.settings = Some(answer.settings.clone());
         let needed: Vec<&UnitKey> =
             self.segments.finished().chain(self.segments.open()).map(|named| &named.unit).collect();
-        let needed: std::collections::BTreeSet<UnitKey> = needed.into_iter().cloned().collect();
+        let needed: BTreeSet<UnitKey> = needed.into_iter().cloned().collect();
         self.units.retain(|unit, (_, death)| death.is_none() || needed.contains(unit));
-        let held: std::collections::BTreeSet<JobId> =
+        let held: BTreeSet<JobId> =
             self.segments.finished().chain(self.segments.open()).filter_map(|named| named.job.clone()).collect();
         self.jobs.retain(|job, _| held.contains(job) || self.owners.jobs.contains_key(job));
         refused

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+pub use gpuledger_nvml::Activity;
+
 /// A job, by what its source calls it.
 pub type JobId = String;
 
@@ -28,6 +30,9 @@ pub struct GpuSample {
     pub utilisation_percent: Option<u8>,
     /// Its counter of energy, in millijoules.
     pub energy_mj: Option<u64>,
+    /// When processes were on it that began and ended since the last look, in microseconds since the boot. Nobody knows whose
+    /// they were.
+    pub brief_us: Vec<(i64, i64)>,
 }
 
 /// What is known of a GPU at an instant.
@@ -84,6 +89,8 @@ pub struct UnitSample {
     pub has_room: bool,
     /// Who uses it, by job.
     pub users: BTreeMap<JobId, Use>,
+    /// What its parts did since the last look.
+    pub activity: Option<Activity>,
 }
 
 /// A job's use of a unit at an instant.

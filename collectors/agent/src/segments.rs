@@ -127,10 +127,14 @@ fn add(segment: &mut Segment, piece: &Piece, end_us: i64) {
     }
     segment.estimated_us += piece.estimated_us;
     segment.suspended_us += piece.suspended_us;
-    let telemetry = &mut segment.telemetry;
-    plus(&mut telemetry.utilisation, piece.utilisation);
-    plus(&mut telemetry.energy_mj, piece.energy_mj);
-    telemetry.peak_memory_bytes = telemetry.peak_memory_bytes.max(piece.memory_bytes);
+    let (sum, more) = (&mut segment.telemetry, &piece.telemetry);
+    plus(&mut sum.utilisation, more.utilisation);
+    plus(&mut sum.energy_mj, more.energy_mj);
+    plus(&mut sum.sm_activity, more.sm_activity);
+    plus(&mut sum.sm_occupancy, more.sm_occupancy);
+    plus(&mut sum.tensor, more.tensor);
+    plus(&mut sum.memory_activity, more.memory_activity);
+    sum.peak_memory_bytes = sum.peak_memory_bytes.max(more.peak_memory_bytes);
 }
 
 fn plus(sum: &mut Option<Total>, more: Option<Total>) {

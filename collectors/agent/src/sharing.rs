@@ -28,6 +28,38 @@ pub enum Weight {
     Limit(BTreeMap<JobId, u32>),
 }
 
+/// How much of a GPU an administrator lets some jobs' MPS server have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Whose.
+    pub of: Limited,
+    /// The percentage of threads; 100 at most.
+    pub percent: u32,
+}
+
+/// Whom a limit is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Limited {
+    /// One job.
+    Job(JobId),
+    /// All jobs of an account.
+    Account(String),
+    /// All processes of a user, by number: MPS has a server for each.
+    Uid(u32),
+}
+
+impl Limit {
+    /// Whether it is for a job of which this is known.
+    #[must_use]
+    pub fn names(&self, job: &str, facts: &gpuledger_wire::Facts) -> bool {
+        match &self.of {
+            Limited::Job(limited) => limited == job,
+            Limited::Account(account) => *account == facts.account,
+            Limited::Uid(uid) => facts.labels.get("uid").is_some_and(|known| *known == uid.to_string()),
+        }
+    }
+}
+
 /// Shares of a whole, by job: so many of so many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {

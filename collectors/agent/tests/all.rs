@@ -30,7 +30,7 @@ type Users<'a> = &'a [(&'a str, Option<i64>)];
 fn unit(shape: UnitShape, users: Users<'_>) -> UnitSample {
     let usage = |since_us| Use { since_us, active: true, suspended: false, memory_bytes: None, sm_percent: None };
     let users = users.iter().map(|(job, since)| ((*job).to_owned(), usage(*since))).collect();
-    UnitSample { shape, has_room: true, users }
+    UnitSample { shape, has_room: true, users, activity: None }
 }
 
 fn slice(number: u32, profile: &str, compute: u32, users: Users<'_>) -> UnitSample {
@@ -54,7 +54,8 @@ fn seen(units: Vec<UnitSample>) -> Seen {
 
 /// One GPU at a second.
 fn at(second: i64, state: Seen) -> Sample {
-    let sample = GpuSample { gpu: gpu("GPU-A"), seen: state, utilisation_percent: None, energy_mj: None };
+    let sample =
+        GpuSample { gpu: gpu("GPU-A"), seen: state, utilisation_percent: None, energy_mj: None, brief_us: Vec::new() };
     Sample { at_us: second * S, gpus: BTreeMap::from([("GPU-A".to_owned(), sample)]) }
 }
 
@@ -207,7 +208,7 @@ fn energy_is_split_by_slices_and_share_and_sums_to_the_counter() {
     for (sample, energy) in samples.iter_mut().zip([1_000_000, 1_000_701]) {
         sample.gpus.get_mut("GPU-A").unwrap().energy_mj = Some(energy);
     }
-    let energy: Vec<u64> = pieces(&samples).iter().map(|piece| piece.energy_mj.unwrap().total).collect();
+    let energy: Vec<u64> = pieces(&samples).iter().map(|piece| piece.telemetry.energy_mj.unwrap().total).collect();
     assert_eq!(energy.iter().sum::<u64>(), 701);
     // 701 × 3/14, twice, and 701 × 2/7, twice: 150.21, 150.21, 200.29, 200.29.
     assert_eq!(energy, [150, 150, 201, 200]);

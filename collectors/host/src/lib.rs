@@ -8,6 +8,7 @@
 //! named at all, since numbers mean other processes there.
 
 mod cgroup;
+mod device_list;
 mod environ;
 mod job_mapping;
 mod owner;
@@ -15,6 +16,7 @@ mod process;
 mod stat;
 
 pub use cgroup::owner_of;
+pub use device_list::DeviceLists;
 pub use environ::{SlurmEnvironment, VARIABLES};
 pub use job_mapping::{JobMapping, MappedGpu};
 pub use owner::{Container, Owner, Pod, QosClass, Runtime, SlurmStep};

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 use nvml_wrapper::{Device as Handle, Nvml};
 use nvml_wrapper_sys::bindings::{NVML_DEVICE_MIG_ENABLE, NVML_GPU_INSTANCE_PROFILE_COUNT};
 
@@ -91,8 +91,14 @@ impl Driver {
     /// Reads every device once.
     pub fn look(&mut self, since: Since) -> Sweep {
         let driver = self.nvml.sys_driver_version().unwrap_or_default();
-        let mut sweep =
-            Sweep { driver, devices: Vec::new(), failures: Vec::new(), events: self.events(), reload: false };
+        let mut sweep = Sweep {
+            driver,
+            devices: Vec::new(),
+            failures: Vec::new(),
+            events: self.events(),
+            rejected: 0,
+            reload: false,
+        };
         let count = match self.nvml.device_count() {
             Ok(count) => count,
             Err(error) => {
@@ -138,7 +144,8 @@ impl Driver {
             sweep.failures.push(format!("device {index}: {}", why.unwrap_or_default()));
             return;
         };
-        let mut look = Look { nvml, known, samples, index, since, failures: &mut sweep.failures };
+        let (failures, rejected) = (&mut sweep.failures, &mut sweep.rejected);
+        let mut look = Look { nvml, known, samples, index, since, failures, rejected };
         let device = match read {
             Ok(handle) => look.device(&handle),
             Err(error) => look.lost(error.to_string()),
@@ -192,6 +199,7 @@ struct Look<'a> {
     index: u32,
     since: Since,
     failures: &'a mut Vec<String>,
+    rejected: &'a mut u64,
 }
 
 impl Look<'_> {
@@ -230,6 +238,7 @@ impl Look<'_> {
             Ok(lists) => match merge(&lists, self.since.pid_max) {
                 Ok(processes) => Processes::Read(processes),
                 Err(error) => {
+                    *self.rejected += 1;
                     self.failures
                         .push(format!("{}: its list of processes is rejected: {error}", self.known.identity.uuid));
                     Processes::Rejected(error.to_string())
@@ -238,6 +247,9 @@ impl Look<'_> {
             Err(error) => Processes::Failed(self.fails("its processes", &error)),
         };
         let utilisation = self.optional("its utilisation", handle.utilization_rates());
+        let memory = self.optional("its memory", handle.memory_info());
+        let energy = self.optional("its energy", handle.total_energy_consumption());
+        let power = self.optional("its power", handle.power_usage());
         let activity = if mig == MigState::Off { self.activity(handle) } else { None };
         Device {
             index: self.index,
@@ -246,10 +258,10 @@ impl Look<'_> {
             mig,
             mode_pending,
             processes,
-            utilisation_percent: utilisation.and_then(|rates| percent(rates.gpu)),
-            memory_used_bytes: self.optional("its memory", handle.memory_info()).and_then(|memory| bytes(memory.used)),
-            energy_mj: self.optional("its energy", handle.total_energy_consumption()).filter(|mj| *mj < u64::MAX),
-            power_mw: self.optional("its power", handle.power_usage()).filter(|mw| *mw < POWER_LIMIT_MW),
+            utilisation_percent: utilisation.and_then(|rates| self.checked(percent(rates.gpu))),
+            memory_used_bytes: memory.and_then(|memory| self.checked(bytes(memory.used))),
+            energy_mj: energy.and_then(|mj| self.checked(Some(mj).filter(|mj| *mj < u64::MAX))),
+            power_mw: power.and_then(|mw| self.checked(Some(mw).filter(|mw| *mw < POWER_LIMIT_MW))),
             sm_samples: self.sm_samples(handle),
             activity,
             ended: self.ended(handle),
@@ -382,11 +394,20 @@ impl Look<'_> {
             Err(NvmlError::NotFound) => return Vec::new(),
             Err(error) => return self.optional("its processes' utilisation", Err(error)).unwrap_or_default(),
         };
-        let of_time = samples.iter().filter(|sample| sample.timestamp > after_us && sample.timestamp <= until_us);
-        let valid = of_time.filter(|sample| sample.pid != 0).filter_map(|sample| {
-            Some(SmSample { pid: sample.pid, percent: percent(sample.sm_util)?, at_us: sample.timestamp })
-        });
-        valid.collect()
+        let valid = |sample: &ProcessUtilizationSample| {
+            let is_of_time = sample.timestamp > after_us && sample.timestamp <= until_us;
+            let percent = percent(sample.sm_util).filter(|_| is_of_time && sample.pid != 0)?;
+            Some(SmSample { pid: sample.pid, percent, at_us: sample.timestamp })
+        };
+        samples.iter().filter_map(|sample| self.checked(valid(sample))).collect()
+    }
+
+    /// Counts what was left out since it cannot be.
+    const fn checked<T: Copy>(&mut self, reading: Option<T>) -> Option<T> {
+        if reading.is_none() {
+            *self.rejected += 1;
+        }
+        reading
     }
 
     /// What a device may lack without being broken. What fails otherwise is told.

@@ -13,6 +13,8 @@ pub struct Sweep {
     pub failures: Vec<String>,
     /// What happened to devices since the last look.
     pub events: Vec<Event>,
+    /// Readings that cannot be, which were left out.
+    pub rejected: u64,
     /// Whether the driver went away or was replaced: it must be loaded again.
     pub reload: bool,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuledger_agent::attribute::{Attributor, Rules};
-use gpuledger_agent::sample::{Layout, Seen, UnitSample, UnitShape};
+use gpuledger_agent::sample::{Activity, Layout, Seen, UnitSample, UnitShape};
 use gpuledger_agent::segments::{HOUR_US, Segments};
 use gpuledger_agent::sharing::{Sharing, Weight};
 use proptest::prelude::*;
@@ -49,7 +49,13 @@ proptest! {
             second += step;
             let mut sample = at(second, state(kind, bits, ago, pending, second));
             counter += grown;
-            sample.gpus.get_mut("GPU-A").unwrap().energy_mj = Some(counter);
+            let watched = sample.gpus.get_mut("GPU-A").unwrap();
+            watched.energy_mj = Some(counter);
+            watched.brief_us = vec![(second * S - ago * 90_000, second * S - ago * 40_000 + 1)];
+            if let Seen::Units(layout) = &mut watched.seen {
+                let activity = Activity { sm_ppm: Some(u32::from(bits) * 3_921), ..Activity::default() };
+                layout.units.iter_mut().for_each(|unit| unit.activity = Some(activity));
+            }
             cuts.push(second * S - 300_000);
             cuts.sort_unstable();
             let pieces = attributor.look(&sample, &cuts).pieces;
@@ -57,6 +63,9 @@ proptest! {
                 let length = piece.end_us - piece.start_us;
                 prop_assert!(length > 0 && piece.share_us > 0 && piece.share_us <= length);
                 prop_assert!(cuts.iter().all(|cut| *cut <= piece.start_us || piece.end_us <= *cut));
+                if let Some(sm) = piece.telemetry.sm_activity {
+                    prop_assert!(sm.measured_us == piece.share_us && i64::try_from(sm.total).unwrap() <= sm.measured_us);
+                }
                 let parts = [piece.active_us, piece.estimated_us, piece.suspended_us];
                 prop_assert!(parts.iter().all(|part| (0..=piece.share_us).contains(part)));
             }
@@ -83,7 +92,7 @@ proptest! {
                 was_cut |= matches!(sample.gpus["GPU-A"].seen, Seen::Units(_));
                 before = Some(sample.at_us);
             }
-            let measured: u64 = pieces.iter().filter_map(|piece| piece.energy_mj).map(|energy| energy.total).sum();
+            let measured: u64 = pieces.iter().filter_map(|piece| piece.telemetry.energy_mj).map(|energy| energy.total).sum();
             prop_assert!(measured <= counter);
             told += pieces.iter().map(|piece| piece.share_us).sum::<i64>();
             segments.take(&pieces, sample.at_us, 0, &cuts);
