@@ -243,3 +243,20 @@ fn labels(all: &[(&str, &str)]) -> String {
     }
     text + "}"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped_and_decimals_are_put_where_they_belong() {
+        let told = labels(&[("a", "x\"y\\z\n"), ("b", "")]);
+        assert_eq!(told, r#"{a="x\"y\\z\n",b=""}"#);
+        let mut page = Page::default();
+        page.add(POWER, "", 432_210, 3);
+        page.add(POWER, "", 7, 3);
+        page.add(SM_ACTIVE, "", 1_000_000, 6);
+        assert!(page.text().contains("DCGM_FI_DEV_POWER_USAGE 432.210\nDCGM_FI_DEV_POWER_USAGE 0.007\n"));
+        assert!(page.text().ends_with("DCGM_FI_PROF_SM_ACTIVE 1.000000\n"));
+    }
+}

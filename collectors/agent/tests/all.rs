@@ -4,8 +4,12 @@
 
 #[path = "all/binary.rs"]
 mod binary;
+#[path = "all/cases.rs"]
+mod cases;
 #[path = "all/law.rs"]
 mod law;
+#[path = "all/machine.rs"]
+mod machine;
 
 use std::collections::BTreeMap;
 

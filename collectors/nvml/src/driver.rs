@@ -91,14 +91,8 @@ impl Driver {
     /// Reads every device once.
     pub fn look(&mut self, since: Since) -> Sweep {
         let driver = self.nvml.sys_driver_version().unwrap_or_default();
-        let mut sweep = Sweep {
-            driver,
-            devices: Vec::new(),
-            failures: Vec::new(),
-            events: self.events(),
-            rejected: 0,
-            reload: false,
-        };
+        let mut sweep =
+            Sweep { driver, devices: Vec::new(), failures: Vec::new(), events: Vec::new(), rejected: 0, reload: false };
         let count = match self.nvml.device_count() {
             Ok(count) => count,
             Err(error) => {
@@ -110,6 +104,8 @@ impl Driver {
         for index in 0..count {
             self.device(index, since, &mut sweep);
         }
+        // After the devices were asked for theirs.
+        sweep.events = self.events();
         let instances = |device: &Device| match &device.mig {
             MigState::On { instances, .. } => instances.iter().map(|instance| instance.uuid.clone()).collect(),
             MigState::Off | MigState::Unread(_) => vec![device.identity.uuid.clone()],

@@ -3,69 +3,44 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use gpuledger_wire::{Report, State};
 use serde_json::Value;
-use tempfile::TempDir;
 
-struct Machine(TempDir);
+use super::machine::Machine;
 
-impl Machine {
-    fn new(scenario: &str, second: u64) -> Machine {
-        let machine = Machine(tempfile::tempdir().unwrap());
-        fs::create_dir_all(machine.file("proc/1/ns")).unwrap();
-        symlink("pid:[4026531836]", machine.file("proc/1/ns/pid")).unwrap();
-        fs::create_dir_all(machine.file("proc/sys/kernel/random")).unwrap();
-        fs::write(machine.file("proc/sys/kernel/random/boot_id"), "b-1\n").unwrap();
-        fs::write(machine.file("proc/sys/kernel/hostname"), "gpu01\n").unwrap();
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fake-nvml/scenarios");
-        fs::copy(folder.join(scenario), machine.file("node.toml")).unwrap();
-        fs::copy(std::env::current_exe().unwrap().with_file_name("libnvidia_ml.so"), machine.file("node.so")).unwrap();
-        fs::write(machine.file("node.clock"), (second * 1_000_000).to_string()).unwrap();
-        machine.settings("");
-        machine
-    }
+fn command(machine: &Machine, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpuledger-agent"));
+    command.arg("--config").arg(machine.file("agent.toml")).arg("--nvml-library").arg(machine.file("node.so"));
+    command.arg("--proc").arg(machine.file("proc")).args(arguments);
+    command
+}
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
+fn run(machine: &Machine, arguments: &[&str]) -> Output {
+    command(machine, arguments).output().unwrap()
+}
 
-    fn settings(&self, more: &str) {
-        fs::write(self.file("agent.toml"), format!("cluster = \"c\"\nsample_seconds = 1\nreport_seconds = 1\n{more}"))
-            .unwrap();
-    }
+fn settings(machine: &Machine, more: &str) {
+    let text = format!("cluster = \"c\"\nsample_seconds = 1\nreport_seconds = 1\n{more}");
+    fs::write(machine.file("agent.toml"), text).unwrap();
+}
 
-    fn process(&self, pid: u32, job: &str) {
-        let folder = self.file(&format!("proc/{pid}"));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("stat"), format!("{pid} (memhog) R 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0\n"))
-            .unwrap();
-        fs::write(folder.join("cgroup"), format!("0::/system.slice/slurmstepd.scope/job_{job}/step_0\n")).unwrap();
-        fs::write(folder.join("environ"), "").unwrap();
-        fs::write(folder.join("status"), "Uid:\t1500\t1500\t1500\t1500\n").unwrap();
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gpuledger-agent"));
-        command.arg("--config").arg(self.file("agent.toml")).arg("--nvml-library").arg(self.file("node.so"));
-        command.arg("--proc").arg(self.file("proc")).args(arguments);
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
+/// A machine that plays a scenario of the folder, at a second of it.
+fn of_file(scenario: &str, second: i64) -> Machine {
+    let machine = Machine::of_file(scenario);
+    machine.set_second(second);
+    settings(&machine, "");
+    machine
 }
 
 #[test]
 fn one_look_at_the_captured_h100_shows_its_slices_and_who_is_on_them() {
-    let machine = Machine::new("h100-mig.toml", 60);
+    let machine = of_file("h100-mig.toml", 60);
     for pid in [21180, 21181, 21198] {
-        machine.process(pid, "9001");
+        machine.process(pid, "9001", 0);
     }
-    let output = machine.run(&["--once", "--json"]);
+    let output = run(&machine, &["--once", "--json"]);
     assert!(output.status.success(), "{output:?}");
     let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
     let gpu = &seen["gpus"][0];
@@ -100,11 +75,11 @@ fn one_look_at_the_captured_h100_shows_its_slices_and_who_is_on_them() {
 
 #[test]
 fn att_02_outside_the_hosts_namespace_nobody_is_billed_and_it_says_so() {
-    let machine = Machine::new("h100-mig.toml", 60);
-    machine.process(21180, "of-the-container");
+    let machine = of_file("h100-mig.toml", 60);
+    machine.process(21180, "of-the-container", 0);
     fs::remove_file(machine.file("proc/1/ns/pid")).unwrap();
     symlink("pid:[4026532201]", machine.file("proc/1/ns/pid")).unwrap();
-    let output = machine.run(&["--once"]);
+    let output = run(&machine, &["--once"]);
     assert_eq!(output.status.code(), Some(2));
     let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(seen["gpus"][0]["units"][0]["jobs"], serde_json::json!(["unattributed"]));
@@ -113,11 +88,11 @@ fn att_02_outside_the_hosts_namespace_nobody_is_billed_and_it_says_so() {
 
 #[test]
 fn a_dry_run_prints_reports_and_ends_in_order_when_it_is_told_to() {
-    let machine = Machine::new("h100.toml", 0);
+    let machine = of_file("h100.toml", 0);
     for pid in [11327, 11328, 11345] {
-        machine.process(pid, "9001");
+        machine.process(pid, "9001", 0);
     }
-    let mut command = machine.command(&["--dry-run"]);
+    let mut command = command(&machine, &["--dry-run"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     // It reports each second; a signal lets it finish what is open.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -134,22 +109,69 @@ fn a_dry_run_prints_reports_and_ends_in_order_when_it_is_told_to() {
 
 #[test]
 fn wrong_settings_say_what_and_how_to_mend_it() {
-    let machine = Machine::new("h100.toml", 0);
+    let machine = of_file("h100.toml", 0);
     let cases = [
         ("sample_second = 1\n", "unknown field `sample_second`"),
         ("service = \"http://far.example\"\n", "must begin with https://"),
         ("service = \"https://far.example\"\n", "token_file is missing"),
         ("service = \"https://far.example\"\ntoken_file = \"/t\"\n", "ca_file is missing"),
         ("[sharing]\nreplicas = 0\n", "sharing.replicas is 0"),
+        ("[sharing]\nweight = \"limit\"\n", "go together"),
+        ("[[sharing.limit]]\npercent = 30\nuid = 1\n", "go together"),
+        ("[sharing]\nweight = \"limit\"\n[[sharing.limit]]\npercent = 130\nuid = 1\n", "limit 1: percent is 130"),
+        ("[sharing]\nweight = \"limit\"\n[[sharing.limit]]\npercent = 30\n", "one of job, account and uid"),
+        ("metrics = \"0.0.0.0:9435\"\n", "must be an address of this machine alone"),
         ("", "the settings name no service"),
     ];
     for (more, wanted) in cases {
-        machine.settings(more);
-        let output = machine.run(&[]);
+        settings(&machine, more);
+        let output = run(&machine, &[]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(wanted), "{said}");
     }
-    machine.settings("");
-    let checked = machine.run(&["--check"]);
+    settings(&machine, "");
+    let checked = run(&machine, &["--check"]);
     assert!(String::from_utf8_lossy(&checked.stdout).contains("1 GPUs are seen; no service is named"), "{checked:?}");
+}
+
+/// The status and body of what is asked of an address.
+fn ask(address: &str, request: &str) -> (u16, String) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn figures_are_told_on_this_machine_under_the_names_that_dashboards_know() {
+    let machine = of_file("h100-mig.toml", 60);
+    for pid in [21180, 21181, 21198] {
+        machine.process(pid, "9001", 0);
+    }
+    settings(&machine, "metrics = \"127.0.0.1:0\"\n");
+    let mut command = command(&machine, &["--dry-run"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = said.find(|line| line.contains("/metrics")).unwrap();
+    let address = line.rsplit_once("http://").unwrap().1.trim_end_matches("/metrics").to_owned();
+    let get = |path: &str, host: &str| ask(&address, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    // The first look is made at once.
+    let told = (0..100).map(|_| get("/metrics", &address).1).find(|text| text.contains("DCGM_FI_DEV_FB_USED"));
+    let told = told.unwrap();
+    let slice = "gpu=\"0\",UUID=\"GPU-00000000-0000-0000-0000-000000000000\",pci_bus_id=\"00000000:00:09.0\",device=\"nvidia0\",modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"gpu01\",GPU_I_PROFILE=\"3g.40gb\",GPU_I_ID=\"2\",GPU_C_ID=\"0\",hpc_job=\"9001\"";
+    assert!(told.contains(&format!("DCGM_FI_DEV_FB_USED{{{slice}}} 11091\n")), "{told}");
+    assert!(
+        told.contains("# TYPE DCGM_FI_DEV_POWER_USAGE gauge\nDCGM_FI_DEV_POWER_USAGE{") && told.contains("} 432.210\n")
+    );
+    assert!(told.contains("gpuledger_agent_samples_total ") && told.contains("gpuledger_agent_segments_waiting "));
+    assert!(!told.contains("DCGM_FI_DEV_GPU_UTIL"), "with MIG there is no utilisation");
+    assert_eq!(get("/metrics", "evil.example").0, 421);
+    assert_eq!(get("/else", "localhost").0, 404);
+    assert_eq!(ask(&address, "POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").0, 405);
+    assert_eq!(ask(&address, "what\r\n\r\n").0, 400);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
