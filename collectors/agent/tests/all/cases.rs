@@ -98,8 +98,11 @@ fn att_05_memory_that_is_not_known_of_all_is_no_weight_and_the_display_holds_not
     assert_eq!(machine.held(&mut node, &[0, 10]), seconds(&[("A", 5), ("B", 5)]));
 }
 
-/// A GPU that is cut: instances as (GPU instance, compute instance, profile, their slices, first and count of memory slices).
-fn cut(instances: &[(u32, u32, &str, u32, (u32, u32))], pids: &[(u32, u32)]) -> String {
+/// GPU instance, compute instance, profile, their slices, first memory slice and count.
+type Instance<'a> = (u32, u32, &'a str, u32, (u32, u32));
+
+/// A GPU that is cut.
+fn cut(instances: &[Instance<'_>], pids: &[(u32, u32)]) -> String {
     let mut text = String::from(
         "mig_devices_max = 7\n[[device.profile]]\nnumber = 4\nid = 0\nslices = 7\nmost = 1\nmultiprocessors = 98\nmemory_mib = 40000\nplacements = [[0, 8]]\n[[device.state]]\nat = 0\nmig = true\n",
     );
