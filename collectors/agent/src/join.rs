@@ -3,7 +3,7 @@
 //! The driver knows numbers of processes, the host knows whose they are. A process that is nobody's, or of which nobody can say
 //! whose it is, uses its unit as the job [`UNATTRIBUTED`]: at once, so that no time is given away in silence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpuledger_host::{Host, Namespace, Owner, Process, ReadError, RunState};
 use gpuledger_nvml::{Condition, Device, EndedProcess, GpuProcess, MigInstance, MigState, Processes, Sweep};
@@ -62,7 +62,13 @@ const COMMAND_BYTES_MAX: usize = 15;
 ///
 /// # Errors
 /// Where process numbers mean other processes here than to the driver, so that nobody may be billed.
-pub fn owners(host: &mut Host, sweep: &Sweep, at_us: i64, exempt: &[String], known: &Owners) -> Result<Owners, String> {
+pub fn owners(
+    host: &mut Host,
+    sweep: &Sweep,
+    at_us: i64,
+    exempt: &[String],
+    known: &BTreeSet<u32>,
+) -> Result<Owners, String> {
     match host.namespace() {
         Namespace::Host => {}
         Namespace::Container => {
@@ -88,9 +94,7 @@ pub fn owners(host: &mut Host, sweep: &Sweep, at_us: i64, exempt: &[String], kno
         let whose = match host.process(pid, at_us) {
             Ok(process) => whose(process, exempt, has_clients, &mut owners),
             // It ended after the driver listed it; or the driver lists what nobody can see.
-            Err(ReadError::Gone) if matches!(known.of_pid.get(&pid), Some(Whose::Job { .. } | Whose::Exempt)) => {
-                Whose::Ended
-            }
+            Err(ReadError::Gone) if known.contains(&pid) => Whose::Ended,
             Err(ReadError::Gone) => Whose::Nobody,
             Err(ReadError::Unreadable(why)) => {
                 owners.findings.push(format!("process {pid} uses a GPU and cannot be read: {why}"));

@@ -309,15 +309,18 @@ impl Node {
     /// Remembers jobs as they were first seen: their start tells their attempts apart, and stays. Facts may come later.
     fn note_jobs(&mut self, owners: &Owners, attributed: &Attributed) {
         for (job, seen) in &owners.jobs {
-            let known = self.jobs.entry(job.clone()).or_insert_with(|| seen.clone());
-            if known.facts == Facts::default() {
-                known.facts.clone_from(&seen.facts);
+            match self.jobs.get_mut(job) {
+                None => {
+                    self.jobs.insert(job.clone(), seen.clone());
+                }
+                Some(known) if known.facts == Facts::default() => known.facts.clone_from(&seen.facts),
+                Some(_) => {}
             }
         }
         for piece in &attributed.pieces {
-            if let Some(job) = &piece.job {
-                let first = || JobSeen { first_process_us: Some(piece.start_us), ..JobSeen::default() };
-                self.jobs.entry(job.clone()).or_insert_with(first);
+            if let Some(job) = piece.job.as_ref().filter(|job| !self.jobs.contains_key(*job)) {
+                let first = JobSeen { first_process_us: Some(piece.start_us), ..JobSeen::default() };
+                self.jobs.insert(job.clone(), first);
             }
         }
     }
