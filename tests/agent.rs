@@ -134,7 +134,7 @@ const PRICES: &str = "[[sku]]\ncode = \"a10/full\"\naliases = [\"NVIDIA A10/full
 struct Machine(TempDir);
 
 impl Machine {
-    fn new() -> Machine {
+    fn new(devices: &str) -> Machine {
         let machine = Machine(tempfile::tempdir().unwrap());
         fs::create_dir_all(machine.proc().join("1/ns")).unwrap();
         symlink("pid:[4026531836]", machine.proc().join("1/ns/pid")).unwrap();
@@ -143,7 +143,7 @@ impl Machine {
         fs::write(machine.proc().join("sys/kernel/pid_max"), "4194304\n").unwrap();
         let built = std::env::current_exe().unwrap().with_file_name("libnvidia_ml.so");
         fs::copy(built, machine.library()).unwrap();
-        fs::write(machine.library().with_extension("toml"), format!("driver = \"590.48.01\"\n{WHOLE}{CUT}")).unwrap();
+        fs::write(machine.library().with_extension("toml"), format!("driver = \"590.48.01\"\n{devices}")).unwrap();
         machine
     }
 
@@ -197,7 +197,7 @@ fn sends(db: &mut Db, ingest: &mut gpuledger::workflows::ingest::Ingest, node: &
 
 /// An hour of a node, looked at each ten seconds, reported each minute.
 fn an_hour(db: &mut Db, calendar: &BillingCalendar, from: Instant) {
-    let machine = Machine::new();
+    let machine = Machine::new(&format!("{WHOLE}{CUT}"));
     machine.process(100, "1", "a", -5);
     machine.process(300, "4", "a", -5);
     let (mut node, mut ingest) = (machine.node(clocks(from, 0)), ingest(calendar));
@@ -276,4 +276,119 @@ fn an_hour_of_a_node_is_charged_as_an_oracle_says_and_reconciles(books: Books) {
     assert_eq!(totals, ["a 5.98", "b 0.90"], "0.8975 + 1 + 4.083333, and 0.2975 + 0.605");
 }
 
-on_both!(an_hour_of_a_node_is_charged_as_an_oracle_says_and_reconciles);
+/// Statements of hours of a node, by team: the processes and their accounts, and looks a minute apart.
+fn charged(books: Books, prices: &str, devices: &[&str], processes: &[(u32, &str)], hours: i64) -> Vec<String> {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    catalogues(&mut db, &calendar);
+    let teams: String = ["a", "b", "c", "d", "e", "f", "g"]
+        .map(|team| format!("[[team]]\ncode = \"{team}\"\nname = \"{team}\"\n"))
+        .concat();
+    apply_text(&mut db, &calendar, CatalogueKind::Teams, &teams).unwrap();
+    apply_text(&mut db, &calendar, CatalogueKind::Prices, prices).unwrap();
+    let mut ingest = ingest(&calendar);
+    // Each scenario is a boot of its own, an hour after the one before.
+    for (boot, devices) in devices.iter().enumerate() {
+        let machine = Machine::new(devices);
+        for (pid, account) in processes {
+            machine.process(*pid, &format!("{pid}{boot}"), account, -5);
+        }
+        let from = at("2025-03-10T10:00:00Z").plus_micros(i64::try_from(boot).unwrap() * 7_200 * SECOND_US).unwrap();
+        let mut node = machine.node(clocks(from, 0));
+        for second in (0..=3_600 * hours).step_by(20) {
+            fs::write(machine.library().with_extension("clock"), (second * SECOND_US).to_string()).unwrap();
+            let looked = node.look(clocks(from, second));
+            assert_eq!(looked.findings, [""; 0]);
+            if second % 600 == 0 {
+                sends(&mut db, &mut ingest, &mut node, clocks(from, second));
+            }
+        }
+        node.end();
+        sends(&mut db, &mut ingest, &mut node, clocks(from, 3_600 * hours));
+    }
+    roll_up::roll_up(&mut db, &calendar, None).unwrap();
+    let now = at("2025-04-02T00:00:00Z");
+    let month = Month::parse("2025-03").unwrap();
+    close(&mut db, &calendar, month, "test", || now).unwrap();
+    let issued = statements::of_period(&mut db, &calendar, month, now).unwrap().statements;
+    issued.iter().map(|view| format!("{} {}", view.head.team_code, view.head.sums.amount)).collect()
+}
+
+/// A GPU that is cut: profile with its compute slices, first memory slice and count, and who is on it.
+fn cut(uuid: &str, model: &str, slices: u32, instances: &[(&str, u32, (u32, u32), u32)]) -> String {
+    let mut text = format!(
+        "[[device]]\nname = \"{model}\"\nuuid = \"{uuid}\"\npci = \"00000000:01:00.0\"\nmemory_mib = 98304\nmig_devices_max = {slices}\n[[device.profile]]\nnumber = 4\nid = 0\nslices = {slices}\nmost = 1\nmultiprocessors = 56\nmemory_mib = 98304\nplacements = [[0, {slices}]]\n[[device.state]]\nat = 0\nmig = true\n"
+    );
+    for (gi, (profile, compute, (first, count), _)) in instances.iter().enumerate() {
+        text += &format!(
+            "[[device.state.instance]]\nuuid = \"MIG-{uuid}-{gi}\"\ngi = {gi}\nci = 0\nprofile = \"{profile}\"\ngi_slices = {compute}\nci_slices = {compute}\nplacement = [{first}, {count}]\nmultiprocessors = 14\nmemory_mib = 5952\n"
+        );
+    }
+    for (gi, (.., pid)) in instances.iter().enumerate() {
+        text += &format!("[[device.state.process]]\npid = {pid}\ngi = {gi}\nci = 0\n");
+    }
+    text
+}
+
+/// A SKU of a model as the driver calls it, by its part of compute and memory; with a rate of its own, or by its part of the GPU's.
+fn sku(model: &str, profile: &str, parts: Option<(&str, &str)>, rate: Option<&str>) -> String {
+    let code = format!("{}/{profile}", model.to_lowercase().replace(' ', "-"));
+    let parts = parts.map(|(compute, memory)| format!("compute = \"{compute}\"\nmemory = \"{memory}\"\n"));
+    let rate = rate.map(|rate| format!("[[price]]\nsku = \"{code}\"\nrate = \"{rate}\"\n"));
+    format!(
+        "[[sku]]\ncode = \"{code}\"\naliases = [\"{model}/{profile}\"]\n{}{}",
+        parts.unwrap_or_default(),
+        rate.unwrap_or_default()
+    )
+}
+
+fn mig_02_the_slices_of_a_gpu_are_those_of_its_model(books: Books) {
+    let (a30, rtx) = ("NVIDIA A30", "NVIDIA RTX PRO 6000 Blackwell");
+    let quarter = Some(("1/4", "1/4"));
+    let prices = sku(a30, "full", None, Some("2.00"))
+        + &sku(a30, "1g.6gb", quarter, None)
+        + &sku(a30, "1g.6gb+me", quarter, None)
+        + &sku(a30, "2g.12gb", Some(("2/4", "2/4")), None)
+        + &sku(rtx, "full", None, Some("2.00"))
+        + &sku(rtx, "1g.24gb", quarter, None);
+    let first =
+        cut("GPU-a30", a30, 4, &[("1g.6gb", 1, (0, 1), 1), ("1g.6gb+me", 1, (1, 1), 2), ("2g.12gb", 2, (2, 2), 3)]);
+    let of_rtx = [4, 5, 6, 7].map(|pid| ("1g.24gb", 1, (pid - 4, 1), pid));
+    let both = first + &cut("GPU-rtx", rtx, 4, &of_rtx);
+    let processes = [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e"), (6, "f"), (7, "g")];
+    let wanted = ["a 0.50", "b 0.50", "c 1.00", "d 0.50", "e 0.50", "f 0.50", "g 0.50"];
+    assert_eq!(charged(books, &prices, &[&both], &processes, 1), wanted);
+}
+
+fn mig_03_the_whole_name_of_a_profile_is_the_key_of_its_price(books: Books) {
+    let h200 = "NVIDIA H200";
+    let prices = sku(h200, "full", None, Some("7.00"))
+        + &sku(h200, "1g.18gb", Some(("1/7", "1/8")), Some("0.50"))
+        + &sku(h200, "1g.18gb+me", Some(("1/7", "1/8")), Some("0.65"))
+        + &sku(h200, "1g.35gb", Some(("1/7", "2/8")), Some("0.80"));
+    let instances = [("1g.18gb", 1, (0, 1), 1), ("1g.18gb+me", 1, (1, 1), 2), ("1g.35gb", 1, (2, 2), 3)];
+    let device = cut("GPU-h200", h200, 7, &instances);
+    let wanted = ["a 0.50", "b 0.65", "c 0.80"];
+    assert_eq!(charged(books, &prices, &[&device], &[(1, "a"), (2, "b"), (3, "c")], 1), wanted);
+}
+
+fn job_07_the_card_that_a_job_was_on_is_charged_before_and_after_a_reboot(books: Books) {
+    let card = |model: &str, uuid: &str, process: &str| {
+        format!(
+            "[[device]]\nname = \"{model}\"\nuuid = \"{uuid}\"\npci = \"00000000:01:00.0\"\nmemory_mib = 24564\n[[device.state]]\nat = 0\n{process}"
+        )
+    };
+    let old = card("Tesla P100", "GPU-p100-01", "");
+    let new = card("NVIDIA RTX A5000", "GPU-a5000-02", "[[device.state.process]]\npid = 5001\n");
+    let prices = sku("Tesla P100", "full", None, Some("0.30")) + &sku("NVIDIA RTX A5000", "full", None, Some("0.90"));
+    // An hour before the reboot and an hour after it, when the cards are counted the other way round.
+    let boots = [format!("{old}{new}"), format!("{new}{old}")];
+    assert_eq!(charged(books, &prices, &[&boots[0], &boots[1]], &[(5001, "a")], 1), ["a 1.80"]);
+}
+
+on_both!(
+    an_hour_of_a_node_is_charged_as_an_oracle_says_and_reconciles,
+    mig_02_the_slices_of_a_gpu_are_those_of_its_model,
+    mig_03_the_whole_name_of_a_profile_is_the_key_of_its_price,
+    job_07_the_card_that_a_job_was_on_is_charged_before_and_after_a_reboot,
+);

@@ -5,12 +5,14 @@
 
 mod charge;
 mod end_cause;
+mod mig_profile;
 mod price_book;
 mod slices;
 mod suspended;
 
 pub use charge::{Charge, ChargeKind, Corrected, Payer, charge};
 pub use end_cause::{EndCause, EndCausePolicy};
+pub use mig_profile::MigProfile;
 pub use price_book::{Gap, PoolTerms, PriceBook, PriceKey, PriceRow, Terms, Unpriced};
 pub use slices::{Basis, Sku, SkuSlices, dearest_layout, weights};
 pub use suspended::{SuspendedPolicy, SuspendedTime};

@@ -6,7 +6,9 @@ use std::fmt::Write;
 use gpuledger_domain::calendar::{BillingCalendar, Month};
 use gpuledger_domain::ids::{PoolName, SkuCode, checked_fact};
 use gpuledger_domain::money::{CreditRate, Rate};
-use gpuledger_domain::pricing::{Basis, PoolTerms, PriceBook, PriceKey, PriceRow, Sku, SkuSlices, dearest_layout};
+use gpuledger_domain::pricing::{
+    Basis, MigProfile, PoolTerms, PriceBook, PriceKey, PriceRow, Sku, SkuSlices, dearest_layout,
+};
 use gpuledger_domain::rules::ServiceClass;
 use gpuledger_domain::time::Instant;
 use gpuledger_domain::units::{Fraction, Ratio};
@@ -208,7 +210,12 @@ fn sku(source: &SourceText, wrong: &mut Diagnostics, entry: &SkuEntry) -> Option
         (Some(compute), Some(memory)) => {
             let (compute, memory) =
                 (wrong.check(source, "compute", compute, part), wrong.check(source, "memory", memory, part));
-            SkuSlices::of(compute?, memory?)
+            let (compute, memory) = (compute?, memory?);
+            if let Some(message) = contradiction(&code, compute) {
+                wrong.push(source.at(entry.compute.as_ref()?.span().start, "compute", message));
+                return None;
+            }
+            SkuSlices::of(compute, memory)
         }
         _ => {
             wrong.push(source.at(
@@ -220,6 +227,21 @@ fn sku(source: &SourceText, wrong: &mut Diagnostics, entry: &SkuEntry) -> Option
         }
     };
     Some(Sku { code, slices })
+}
+
+/// Most compute slices of any GPU.
+const COMPUTE_SLICES_MAX: i64 = 8;
+
+/// Why a profile cannot have this part of a GPU's compute slices: its name says how many it has, and no GPU has so many or so few
+/// that they would be this part.
+fn contradiction(code: &SkuCode, compute: Ratio) -> Option<String> {
+    let profile = code.as_str().rsplit_once('/')?.1;
+    let slices = i64::from(MigProfile::parse(profile)?.compute_slices);
+    let (part, whole) = (i64::from(compute.part()), i64::from(compute.whole()));
+    let of_gpu = slices * whole / part;
+    let can_be = slices * whole % part == 0 && (slices..=COMPUTE_SLICES_MAX).contains(&of_gpu);
+    (!can_be)
+        .then(|| format!("{profile} has {slices} compute slices by its name, which cannot be {part}/{whole} of a GPU"))
 }
 
 fn pool(source: &SourceText, wrong: &mut Diagnostics, book: &mut PriceBook, entry: &PoolEntry) {
@@ -415,6 +437,19 @@ mod tests {
         [[sku]]\ncode = \"h100/1g.10gb\"\ncompute = \"1/7\"\nmemory = \"1/8\"\naliases = [\"MIG 1g.10gb\"]\n\
         [[price]]\nsku = \"h100\"\nrate = \"7.00\"\nfrom = 2025-04-01\n[[price]]\nsku = \"h100/1g.10gb\"\nrate = \"RATE\"\nfrom = \"2025-04-01\"\nuntil = 2026-04-01\npool = \"training\"\n\
         [[end_causes]]\nplatform_pays = [\"node failure\"]\nfrom = 2025-05-01\n[[suspended]]\ncluster = \"c\"\ncharge = \"running\"\n";
+
+    #[test]
+    fn a_part_that_a_profiles_name_rules_out_is_refused() {
+        let refused = |profile: &str, compute: &str| {
+            let code = SkuCode::parse(&format!("h100/{profile}")).unwrap();
+            let (part, whole) = compute.split_once('/').unwrap();
+            contradiction(&code, Ratio::new(part.parse().unwrap(), whole.parse().unwrap()).unwrap()).is_some()
+        };
+        let fine = [("3g.40gb", "3/7"), ("7g.80gb", "1/1"), ("2g.12gb", "1/2"), ("1c.3g.40gb", "1/7"), ("mine", "5/9")];
+        assert!(!fine.iter().any(|(profile, compute)| refused(profile, compute)));
+        let wrong = [("3g.40gb", "4/7"), ("3g.40gb", "1/7"), ("1c.3g.40gb", "3/7"), ("2g.12gb", "2/1")];
+        assert!(wrong.iter().all(|(profile, compute)| refused(profile, compute)));
+    }
 
     #[test]
     fn a_book_survives_being_written_and_read() {
