@@ -20,8 +20,8 @@ use gpuledger_wire::{Answer, Outcome, PROTOCOL, RecordAnswer, RecordName, Report
 const GPUS: u32 = 8;
 const SLICES: u32 = 7;
 const HOUR_US: i64 = 3_600_000_000;
-/// What is held until everything runs evenly is not measured.
-const WARM_UP: Duration = Duration::from_secs(15);
+/// What is held until everything runs evenly, the first report included, is not measured.
+const WARM_UP: Duration = Duration::from_secs(75);
 
 fn main() {
     let seconds = std::env::var("GPULEDGER_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);

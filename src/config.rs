@@ -34,6 +34,8 @@ pub struct Config {
     pub log_json: bool,
     /// A sentence printed on every page, for books that are not real.
     pub notice: Option<String>,
+    /// Whether there is a page of what is held now: of the demonstration's scripted node.
+    pub live: bool,
     /// Where each setting comes from, in order, as (name, value fit for showing, source).
     pub origins: Vec<(&'static str, String, String)>,
 }
@@ -214,6 +216,7 @@ impl Config {
             log: log.value,
             log_json: log_format.value == "json",
             notice: None,
+            live: false,
             origins,
         })
     }

@@ -1,5 +1,7 @@
 //! A real month from nothing: the published Philly trace, imported, priced and closed, its statements served.
 
+pub mod live;
+
 use std::path::{Path, PathBuf};
 
 use gpuledger_db::catalogue::CatalogueKind;
@@ -22,19 +24,26 @@ const MAPPING: &str = include_str!("../docs/examples/philly/mapping.toml");
 const TEAMS: &str = include_str!("../docs/examples/philly/teams.toml");
 const PRICES: &str = include_str!("../docs/examples/philly/prices.toml");
 const RULES: &str = include_str!("../docs/examples/philly/rules.toml");
+const LIVE_PRICES: &str = include_str!("../docs/examples/live/prices.toml");
+const LIVE_RULES: &str = include_str!("../docs/examples/live/rules.toml");
 
 /// What is printed on every page of the demonstration.
 pub const NOTICE: &str = "This is a demonstration. Start, length, GPU count and virtual cluster of each job are those of the \
     published Philly trace (Microsoft, 2017). Price, worth of a credit, cost centres and the GPU's name are invented; \
     the trace names no experiments, so that jobs are grouped by size.";
 
-/// Fresh books with the trace in them, every month of it closed.
+/// What is printed besides where a scripted node is in it.
+pub const LIVE_NOTICE: &str = "All of the cluster live-demo is invented: its one node is a script that reports through the same \
+    address as real nodes do.";
+
+/// Fresh books with the trace in them, every month of it closed. With `live`, they know prices and rules for the scripted node, too.
 ///
 /// # Errors
 /// The database's. The file at `path` must not exist yet.
 pub fn prepare(
     config: &Config,
     path: &Path,
+    live: bool,
     watcher: &mut impl ImportWatcher,
     clock: impl Fn() -> Instant,
 ) -> Result<Config, AppError> {
@@ -42,13 +51,19 @@ pub fn prepare(
     config.database = Database::Lite(PathBuf::from(path));
     // The figures that the documents tell are those of UTC, whatever the settings of this folder say.
     config.calendar = BillingCalendar::new("UTC").map_err(AppError::Refused)?;
-    config.notice = Some(NOTICE.to_owned());
+    config.notice = Some(if live { format!("{NOTICE} {LIVE_NOTICE}") } else { NOTICE.to_owned() });
+    config.live = live;
     migrate::migrate(&config.database, &config.calendar)?;
     let mut db = config.database.open()?;
     let actor = "demo";
-    for (kind, text) in [(CatalogueKind::Teams, TEAMS), (CatalogueKind::Prices, PRICES), (CatalogueKind::Rules, RULES)]
-    {
-        let source = SourceText::new(kind.as_str(), text);
+    let with = |text: &str, more: &str| if live { format!("{text}\n{more}") } else { text.to_owned() };
+    let catalogues = [
+        (CatalogueKind::Teams, TEAMS.to_owned()),
+        (CatalogueKind::Prices, with(PRICES, LIVE_PRICES)),
+        (CatalogueKind::Rules, with(RULES, LIVE_RULES)),
+    ];
+    for (kind, text) in catalogues {
+        let source = SourceText::new(kind.as_str(), &text);
         let read = |books: &mut Books| {
             match kind {
                 CatalogueKind::Teams => books.teams = teams::parse(&source, &config.calendar)?,
@@ -57,7 +72,7 @@ pub fn prepare(
                 // The trace has none.
                 CatalogueKind::Inventory => {}
             }
-            Ok(text.to_owned())
+            Ok(text.clone())
         };
         apply(&mut db, &config.calendar, &Wanted { kind, read: &read, actor }, clock())?;
     }

@@ -8,6 +8,7 @@ pub mod diff_text;
 pub mod html;
 pub mod json;
 pub mod late;
+pub mod live_page;
 pub mod open_month;
 pub mod reconciliation;
 pub mod screen;

@@ -13,6 +13,7 @@ pub mod diff_catalogue;
 pub mod ends;
 pub mod evidence;
 pub mod examine;
+pub mod held_now;
 pub mod import_events;
 pub mod import_jobs;
 pub mod ingest;

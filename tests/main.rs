@@ -21,6 +21,7 @@ mod crash;
 mod diff;
 mod frozen;
 mod import_lists;
+mod live;
 mod open_cost;
 mod philly;
 mod properties;

@@ -64,13 +64,15 @@ fn create(context: &Context, arguments: &Create) -> Result<Outcome, AppError> {
         ClusterName::parse(&arguments.cluster).map_err(|reason| AppError::Refused(format!("--cluster: {reason}")))?;
     let (node, actor) = (arguments.node.as_deref().unwrap_or_default(), actor());
     let wanted = NewToken { cluster: &cluster, node, note: &arguments.note, actor: &actor };
-    let mut random = |bytes: &mut [u8]| {
-        getrandom::fill(bytes).map_err(|error| AppError::file("the operating system's random numbers", error))
-    };
     let (token, text) = collector_tokens::create(&mut context.db()?, &wanted, &mut random, clock::now())?;
     tell(&format!("The token {} for {}. It is shown this once:", token.id, scope(&token)));
     print(&format!("{text}\n"))?;
     Ok(Outcome::Done)
+}
+
+/// Random bytes of the operating system.
+pub(super) fn random(bytes: &mut [u8]) -> Result<(), AppError> {
+    getrandom::fill(bytes).map_err(|error| AppError::file("the operating system's random numbers", error))
 }
 
 fn list(context: &Context, arguments: &List) -> Result<Outcome, AppError> {

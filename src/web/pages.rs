@@ -9,11 +9,26 @@ use super::answers::Failure;
 use super::door::Visitor;
 use crate::config::Config;
 use crate::error::AppError;
-use crate::export::{csv, html};
+use crate::export::{csv, html, live_page};
+use crate::workflows::held_now::held_now;
+use crate::workflows::open_month::open_month;
 use crate::workflows::{migrate, statements};
 
 pub(super) async fn home(_: Visitor) -> HttpResponse {
     HttpResponse::SeeOther().insert_header((header::LOCATION, "/statements")).finish()
+}
+
+pub(super) async fn live(_: Visitor, config: Data<Config>) -> Result<HttpResponse, Failure> {
+    if !config.live {
+        return Err(Failure::NothingHere);
+    }
+    let page = off_the_loop(move || {
+        let mut db = migrate::open(&config.database, &config.calendar)?;
+        let month = config.calendar.period_of(crate::clock::now()).month;
+        let (nodes, month) = (held_now(&mut db)?, open_month(&mut db, &config.calendar, month, None)?);
+        live_page::page(&config, &nodes, &month)
+    });
+    Ok(page_of(page.await?))
 }
 
 pub(super) async fn list(_: Visitor, config: Data<Config>) -> Result<HttpResponse, Failure> {
@@ -58,7 +73,7 @@ pub(super) async fn statement_csv(
 }
 
 pub(super) async fn asset(name: Path<String>) -> Result<HttpResponse, Failure> {
-    let found = html::ASSETS.into_iter().find(|(asset, _, _)| *asset == name.as_str());
+    let found = html::ASSETS.into_iter().chain([live_page::ASSET]).find(|(asset, _, _)| *asset == name.as_str());
     let (_, content_type, bytes) = found.ok_or(Failure::NothingHere)?;
     Ok(HttpResponse::Ok().content_type(content_type).body(bytes))
 }

@@ -10,6 +10,7 @@ use super::{door, pages};
 /// |---|---|
 /// | `/` | goes to `/statements` |
 /// | `/open/{link}` | lets in whoever has the link that was printed |
+/// | `/live` | what is held now, in the demonstration with a scripted node |
 /// | `/statements` | the statements of all closed months |
 /// | `/statements/{number}` | one statement |
 /// | `/statements/{number}.csv` | its lines |
@@ -18,6 +19,7 @@ pub(super) fn all(service: &mut ServiceConfig) {
     service
         .route("/", read(pages::home))
         .route("/open/{link}", route().guard(Get()).to(door::enter))
+        .route("/live", read(pages::live))
         .route("/statements", read(pages::list))
         .route("/statements/{number}.csv", read(pages::statement_csv))
         .route("/statements/{number}", read(pages::statement))

@@ -70,7 +70,8 @@ mod tests {
 
     #[test]
     fn mig_03_each_spelling_is_read_as_what_it_is() {
-        let cases: [(&str, (u32, u32, u32), &[&str], Option<&str>); 12] = [
+        type Case<'a> = (&'a str, (u32, u32, u32), &'a [&'a str], Option<&'a str>);
+        let cases: [Case<'_>; 12] = [
             ("1g.10gb", (1, 1, 10), &[], None),
             ("1g.10gb+me", (1, 1, 10), &["me"], None),
             ("1g.20gb", (1, 1, 20), &[], None),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuledger_agent::attribute::{Attributor, Rules};
-use gpuledger_agent::sample::{Activity, Layout, Seen, UnitSample, UnitShape};
+use gpuledger_agent::sample::{Activity, Layout, Sample, Seen, UnitSample, UnitShape};
 use gpuledger_agent::segments::{HOUR_US, Segments};
 use gpuledger_agent::sharing::{Sharing, Weight};
 use proptest::prelude::*;
@@ -32,6 +32,16 @@ fn state(kind: u8, bits: u8, ago: i64, mode_pending: bool, second: i64) -> Seen 
     Seen::Units(Layout { units, mode_pending })
 }
 
+/// Puts a counter of energy and an activity into a sample.
+fn measured(sample: &mut Sample, energy_mj: u64, sm_ppm: u32) {
+    let watched = sample.gpus.get_mut("GPU-A").unwrap();
+    watched.energy_mj = Some(energy_mj);
+    if let Seen::Units(layout) = &mut watched.seen {
+        let activity = Activity { sm_ppm: Some(sm_ppm), ..Activity::default() };
+        layout.units.iter_mut().for_each(|unit| unit.activity = Some(activity));
+    }
+}
+
 proptest! {
     #[test]
     fn each_microsecond_of_each_unit_is_told_once(
@@ -49,13 +59,9 @@ proptest! {
             second += step;
             let mut sample = at(second, state(kind, bits, ago, pending, second));
             counter += grown;
-            let watched = sample.gpus.get_mut("GPU-A").unwrap();
-            watched.energy_mj = Some(counter);
-            watched.brief_us = vec![(second * S - ago * 90_000, second * S - ago * 40_000 + 1)];
-            if let Seen::Units(layout) = &mut watched.seen {
-                let activity = Activity { sm_ppm: Some(u32::from(bits) * 3_921), ..Activity::default() };
-                layout.units.iter_mut().for_each(|unit| unit.activity = Some(activity));
-            }
+            measured(&mut sample, counter, u32::from(bits) * 3_921);
+            sample.gpus.get_mut("GPU-A").unwrap().brief_us =
+                vec![(second * S - ago * 90_000, second * S - ago * 40_000 + 1)];
             cuts.push(second * S - 300_000);
             cuts.sort_unstable();
             let pieces = attributor.look(&sample, &cuts).pieces;
