@@ -3,6 +3,7 @@
 use askama::Template;
 use gpuledger_domain::metering::State;
 use gpuledger_domain::money::Printed;
+use gpuledger_domain::time::Instant;
 use gpuledger_domain::units::Fraction;
 
 use super::screen::grouped;
@@ -122,7 +123,13 @@ fn node(node: &NodeNow) -> NodeTexts {
         gpus.push(GpuTexts { sentence: format!("{}: {}", first.gpu, words.join(", ")), parts });
     }
     let rows = node.units.iter().map(row).collect();
-    NodeTexts { name: node.node.clone(), told: node.until.to_string(), gpus, rows }
+    NodeTexts { name: node.node.clone(), told: clock_time(node.until), gpus, rows }
+}
+
+/// The time of day, in UTC, to the second: what is shown is of this hour.
+fn clock_time(instant: Instant) -> String {
+    let text = instant.to_string();
+    format!("{} UTC", text.get(11..19).unwrap_or(&text))
 }
 
 const fn class(state: State) -> &'static str {
@@ -150,6 +157,6 @@ fn row(unit: &UnitNow) -> UnitTexts {
         },
         job,
         account,
-        since: unit.since.to_string(),
+        since: clock_time(unit.since),
     }
 }

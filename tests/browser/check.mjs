@@ -24,13 +24,13 @@ function check(what, problems) {
 
 // The demonstration, on any free port; its address is in what it prints.
 async function serve() {
-  const server = spawn(program, ['demo', '--port', '0'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const server = spawn(program, ['demo', '--live', '--port', '0'], { stdio: ['ignore', 'pipe', 'inherit'] });
   const address = await new Promise((resolve, reject) => {
     let printed = '';
     server.stdout.on('data', (data) => {
       printed += data;
-      const found = printed.match(/http:\/\/127\.0\.0\.1:\d+/);
-      if (found) resolve(found[0]);
+      const found = printed.match(/(http:\/\/127\.0\.0\.1:\d+)\/live/);
+      if (found) resolve(found[1]);
     });
     server.on('exit', (code) => reject(new Error(`the demonstration ended with ${code}\n${printed}`)));
   });
@@ -106,6 +106,29 @@ async function print(browser, address, path) {
   await page.close();
 }
 
+// The page of the scripted node moves by itself until it is told to pause, and goes on when it is told to.
+async function move(browser, address) {
+  const page = await browser.newPage();
+  const told = () => page.locator('#now .sentence').first().textContent();
+  const moves = async () => {
+    const before = await told();
+    for (let tries = 0; tries < 40; tries += 1) {
+      await page.waitForTimeout(250);
+      if ((await told()) !== before) return true;
+    }
+    return false;
+  };
+  await page.goto(`${address}/live`);
+  await page.waitForFunction(() => document.querySelector("#now svg"), null, { timeout: 20000 });
+  check('/live: moves', (await moves()) ? [] : ['nothing changed in ten seconds']);
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await page.waitForTimeout(2500);
+  check('/live: pauses', (await moves()) ? ['it moved though it was paused'] : []);
+  await page.getByRole('button', { name: 'Go on' }).click();
+  check('/live: goes on', (await moves()) ? [] : ['nothing changed in ten seconds']);
+  await page.close();
+}
+
 const { server, address } = await serve();
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
@@ -117,6 +140,8 @@ try {
     await add(browser, address, path);
   }
   await print(browser, address, pages[1]);
+  await move(browser, address);
+  for (const view of views) await look(browser, address, '/live', view);
 } finally {
   await browser.close();
   server.removeAllListeners('exit');
