@@ -6,7 +6,7 @@
 //!
 //! None of these looks at a clock, a file or a driver: they are values in, values out. [`node`] looks, through the probes, and makes
 //! reports; [`mapping`] adds what a scheduler gave to jobs before they used it. [`probe`] is the seam to whoever looks. [`counts`] and
-//! [`metrics`] tell a monitoring system what happens, [`print`] a person.
+//! [`metrics`] tell a monitoring system what happens, [`mod@print`] a person.
 
 pub mod attribute;
 pub mod config;
