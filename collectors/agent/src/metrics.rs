@@ -146,7 +146,9 @@ impl Board {
         let identity = &device.identity;
         let sample = self.looked.sample.gpus.get(&identity.uuid);
         let of_gpu = self.labels(device, None, sample.and_then(whole));
-        page.add(LOST, &of_gpu, u64::from(matches!(device.condition, Condition::Lost(_))), 0);
+        // Of the agent's own, only the label by which figures of DCGM's names are joined with them.
+        let own = labels(&[("UUID", identity.uuid.as_str())]);
+        page.add(LOST, &own, u64::from(matches!(device.condition, Condition::Lost(_))), 0);
         page.add(XID, &of_gpu, self.counts.last_xid.get(&identity.uuid).copied().unwrap_or(0), 0);
         let mut figure = |name: Named, value: Option<u64>, decimals| {
             if let Some(value) = value {
