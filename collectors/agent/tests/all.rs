@@ -10,6 +10,8 @@ mod cases;
 mod law;
 #[path = "all/machine.rs"]
 mod machine;
+#[path = "all/memory.rs"]
+mod memory;
 
 use std::collections::BTreeMap;
 
