@@ -32,8 +32,9 @@ fn main() {
     machine(
         folder.path(),
         &format!(
-            "service = \"{service}\"\ntoken_file = \"{}\"\nmetrics = \"127.0.0.1:{port}\"\n",
-            folder.path().join("token").display()
+            "service = \"{service}\"\ntoken_file = \"{}\"\nspool = \"{}\"\nmetrics = \"127.0.0.1:{port}\"\n",
+            folder.path().join("token").display(),
+            folder.path().join("spool").display()
         ),
     );
     let mut watched = vec![Watched::new("gpuledger-agent", agent(folder.path()), scrapes.then_some(port))];

@@ -23,6 +23,12 @@ pub struct Config {
     pub token_file: Option<PathBuf>,
     /// A file of certificates (PEM) of who signed the service's.
     pub ca_file: Option<PathBuf>,
+    /// A folder in which what is not acknowledged is kept. It belongs to one agent, on a disk of the node that outlives its boots.
+    #[serde(default = "spool")]
+    pub spool: PathBuf,
+    /// How large what is kept there may become, in MiB.
+    #[serde(default = "spool_mib")]
+    pub spool_mib: u64,
     /// Where processes are.
     #[serde(default = "proc")]
     pub proc: PathBuf,
@@ -99,6 +105,14 @@ fn proc() -> PathBuf {
     "/proc".into()
 }
 
+fn spool() -> PathBuf {
+    "/var/lib/gpuledger-agent/spool".into()
+}
+
+const fn spool_mib() -> u64 {
+    1_024
+}
+
 const fn stray_memory_mib() -> u64 {
     1_024
 }
@@ -120,6 +134,9 @@ fn exempt() -> Vec<String> {
 
 /// Longest time between two looks or reports: an hour.
 const SECONDS_MAX: u32 = 3_600;
+/// Bounds of what the spool may hold: some files, and a TiB.
+const SPOOL_MIB_MIN: u64 = 4;
+const SPOOL_MIB_MAX: u64 = 1 << 20;
 const US_PER_SECOND: i64 = 1_000_000;
 
 impl Config {
@@ -135,6 +152,12 @@ impl Config {
             if seconds == 0 || seconds > SECONDS_MAX {
                 return Err(named(format!("{name} is {seconds}; it must lie between 1 and {SECONDS_MAX}")));
             }
+        }
+        if !(SPOOL_MIB_MIN..=SPOOL_MIB_MAX).contains(&config.spool_mib) {
+            return Err(named(format!(
+                "spool_mib is {}; it must lie between {SPOOL_MIB_MIN} and {SPOOL_MIB_MAX}",
+                config.spool_mib
+            )));
         }
         if config.sharing.replicas == Some(0) {
             return Err(named("sharing.replicas is 0; leave it out to share among who holds a GPU".into()));

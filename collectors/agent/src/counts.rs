@@ -24,14 +24,6 @@ pub struct Counts {
     pub events: BTreeMap<(String, String), u64>,
     /// The last XID of each GPU.
     pub last_xid: BTreeMap<String, u64>,
-    /// Reports that the service took.
-    pub reports_taken: u64,
-    /// Reports that it did not take, or that did not reach it.
-    pub reports_failed: u64,
-    /// Finished segments that the service refused or holds with other content.
-    pub records_refused: u64,
-    /// When the last report was taken, in microseconds since the boot.
-    pub last_taken_us: Option<i64>,
 }
 
 impl Counts {

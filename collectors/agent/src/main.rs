@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use gpuledger_agent::config::Config;
+use gpuledger_agent::delivery::{Delivery, Step};
 use gpuledger_agent::metrics::Board;
 use gpuledger_agent::node::{Looked, Node};
+use gpuledger_agent::outbox::Outbox;
+use gpuledger_agent::spool::{Found, Spool};
 use gpuledger_agent::uplink::Uplink;
 use gpuledger_agent::{metrics_server, print};
 use gpuledger_wire::Clocks;
@@ -45,6 +48,8 @@ struct Arguments {
 
 /// How often the end is looked for while nothing is to be done.
 const PAUSE: Duration = Duration::from_millis(200);
+/// For how long at the end what waits is still sent. The rest is sent after the next start.
+const LAST_TRIES: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -81,8 +86,72 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     if uplink.is_none() && !arguments.dry_run {
         return Err("the settings name no service; set `service` and `token_file`, or use --dry-run".into());
     }
-    watch(&config, &mut node, uplink.as_ref().filter(|_| !arguments.dry_run))?;
+    match uplink.filter(|_| !arguments.dry_run) {
+        Some(uplink) => watch_and_deliver(&config, &mut node, &uplink)?,
+        None => watch(&config, &mut node, None)?,
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Looks and reports in this thread, and sends in another, until it is told to end.
+fn watch_and_deliver(config: &Config, node: &mut Node, uplink: &Uplink) -> Result<(), String> {
+    let folder = config.spool.display();
+    let (spool, found) = Spool::open(&config.spool, config.spool_mib << 20).map_err(|error| {
+        format!("{folder}: {error}; set `spool` to a folder of this node's disk that this agent alone may write")
+    })?;
+    if found != Found::default() {
+        log_line(&format!(
+            "{folder}: {} reports wait; {} bytes of one whose writing was cut off, {} other bytes that cannot be read",
+            found.reports, found.torn_bytes, found.damaged_bytes
+        ));
+    }
+    let outbox = Outbox::new(spool, node.boot_id());
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("delivery".into());
+        thread.spawn_scoped(scope, || deliver(&outbox, uplink)).map_err(|error| error.to_string())?;
+        let watched = watch(config, node, Some(&outbox));
+        outbox.end();
+        watched
+    })
+}
+
+/// Sends what waits until the end, and for some seconds beyond.
+fn deliver(outbox: &Outbox, uplink: &Uplink) {
+    let (mut delivery, mut told, mut until) = (Delivery::default(), String::new(), None);
+    loop {
+        let ends = outbox.ends();
+        if ends && Instant::now() >= *until.get_or_insert_with(|| Instant::now() + LAST_TRIES) {
+            return;
+        }
+        let random = getrandom::u32().unwrap_or_default();
+        let step = match clocks() {
+            Ok(now) => delivery.step(outbox, now, random, |report| uplink.send(report)),
+            Err(why) => Step::Wait { delay: PAUSE, why },
+        };
+        let said = match step {
+            Step::Went(said) => said.unwrap_or_default(),
+            Step::Nothing if ends => return,
+            Step::Nothing => {
+                outbox.wait();
+                continue;
+            }
+            Step::Wait { why, .. } if ends => {
+                return log_line(&format!("{why}; {} reports wait for the next start", outbox.tally().spool_reports));
+            }
+            Step::Wait { delay, why } => {
+                if why != told {
+                    log_line(&format!("{why}; {} reports wait on disk", outbox.tally().spool_reports));
+                }
+                outbox.pause(delay);
+                told = why;
+                continue;
+            }
+        };
+        if !said.is_empty() && said != told {
+            log_line(&said);
+        }
+        told = said;
+    }
 }
 
 fn check(looked: &Looked, sends: bool) -> Result<(), String> {
@@ -93,7 +162,7 @@ fn check(looked: &Looked, sends: bool) -> Result<(), String> {
 }
 
 /// Looks and reports until it is told to end.
-fn watch(config: &Config, node: &mut Node, uplink: Option<&Uplink>) -> Result<(), String> {
+fn watch(config: &Config, node: &mut Node, outbox: Option<&Outbox>) -> Result<(), String> {
     let ending = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ending)).map_err(|error| error.to_string())?;
@@ -109,21 +178,25 @@ fn watch(config: &Config, node: &mut Node, uplink: Option<&Uplink>) -> Result<()
     let (sample_us, report_us) = (us(config.sample_seconds), us(config.report_seconds));
     let now = clocks()?.boot_us;
     let (mut next_look, mut next_report, mut told) = (now, now + report_us, Vec::new());
+    let mut disk_told = Vec::new();
     loop {
         let at = clocks()?;
         let ends = ending.load(Ordering::Relaxed);
         if ends || at.boot_us >= next_look {
+            for answer in outbox.map(Outbox::answers).unwrap_or_default() {
+                node.answered(&answer);
+            }
             let looked = node.look(at);
             log(&mut told, &looked.findings);
-            show(&board, node, Some((looked, at.boot_us)));
+            show(&board, node, outbox, Some((looked, at.boot_us)));
             next_look = (next_look + sample_us).max(at.boot_us);
         }
         if ends {
             node.end();
         }
         if ends || at.boot_us >= next_report {
-            report(node, at.boot_us, uplink)?;
-            show(&board, node, None);
+            log(&mut disk_told, &report(node, at.boot_us, outbox)?);
+            show(&board, node, outbox, None);
             next_report = (next_report + report_us).max(at.boot_us);
         }
         if ends {
@@ -134,35 +207,29 @@ fn watch(config: &Config, node: &mut Node, uplink: Option<&Uplink>) -> Result<()
 }
 
 /// Puts what was seen and counted where it can be asked for. A look at which no driver answered leaves the one before.
-fn show(board: &Mutex<Board>, node: &Node, looked: Option<(Looked, i64)>) {
+fn show(board: &Mutex<Board>, node: &Node, outbox: Option<&Outbox>, looked: Option<(Looked, i64)>) {
     let Ok(mut board) = board.lock() else { return };
     board.counts.clone_from(node.counts());
     board.waiting = node.waiting();
+    board.tally = outbox.map(Outbox::tally).unwrap_or_default();
     if let Some((looked, looked_us)) = looked.filter(|(looked, _)| looked.sweep.is_some()) {
         (board.looked, board.looked_us) = (looked, looked_us);
     }
 }
 
-fn report(node: &mut Node, boot_us: i64, uplink: Option<&Uplink>) -> Result<(), String> {
+/// Makes a report and keeps it to be sent, or prints it; what could not be written.
+fn report(node: &mut Node, boot_us: i64, outbox: Option<&Outbox>) -> Result<Vec<String>, String> {
     let report = node.report(boot_us);
-    let Some(uplink) = uplink else {
-        return print_line(&serde_json::to_string(&report).map_err(|error| error.to_string())?);
+    let Some(outbox) = outbox else {
+        print_line(&serde_json::to_string(&report).map_err(|error| error.to_string())?)?;
+        node.kept(&report);
+        return Ok(Vec::new());
     };
-    match uplink.send(&report) {
-        Ok(answer) => {
-            node.counts_mut().reports_taken += 1;
-            node.counts_mut().last_taken_us = Some(boot_us);
-            for (record, _) in node.answered(&answer) {
-                node.counts_mut().records_refused += 1;
-                log_line(&format!("a record was not taken: {:?} {}", record.code, record.message));
-            }
-        }
-        Err(why) => {
-            node.counts_mut().reports_failed += 1;
-            log_line(&format!("{why}; {} finished segments wait", node.waiting()));
-        }
+    let kept = outbox.put(report.clone());
+    if kept.finished {
+        node.kept(&report);
     }
-    Ok(())
+    Ok(kept.failures)
 }
 
 /// Logs what is wrong when it begins to be.

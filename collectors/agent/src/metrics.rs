@@ -10,6 +10,7 @@ use gpuledger_nvml::{Condition, Device, MigInstance, MigState};
 
 use crate::counts::Counts;
 use crate::node::Looked;
+use crate::outbox::Tally;
 use crate::sample::{GpuSample, Seen, UnitSample, UnitShape};
 
 /// What is told at a scrape.
@@ -23,8 +24,10 @@ pub struct Board {
     pub looked: Looked,
     /// When that was, in microseconds since the boot.
     pub looked_us: i64,
-    /// Finished segments that were not acknowledged.
+    /// Finished segments that are neither on disk nor acknowledged.
     pub waiting: usize,
+    /// What came of reports, and what waits on disk.
+    pub tally: Tally,
 }
 
 /// A family of figures, as it is written.
@@ -86,7 +89,12 @@ const EVENTS: Named =
 const REPORTS: Named = ("gpuledger_agent_reports_total", "counter", "Reports, by what came of them.");
 const REFUSED: Named =
     ("gpuledger_agent_refused_records_total", "counter", "Finished segments that the service did not take.");
-const WAITING: Named = ("gpuledger_agent_segments_waiting", "gauge", "Finished segments that were not acknowledged.");
+const WAITING: Named =
+    ("gpuledger_agent_segments_in_memory", "gauge", "Finished segments that are neither on disk nor acknowledged.");
+const SPOOL_REPORTS: Named =
+    ("gpuledger_agent_spool_reports", "gauge", "Reports of finished segments on disk that were not acknowledged.");
+const SPOOL_BYTES: Named = ("gpuledger_agent_spool_bytes", "gauge", "Bytes that these reports take on disk.");
+const SPOOL_FAILURES: Named = ("gpuledger_agent_spool_failures_total", "counter", "Writes to the disk that failed.");
 const SAMPLE_AGE: Named = ("gpuledger_agent_sample_age_seconds", "gauge", "How long ago a driver last answered.");
 const LAG: Named = ("gpuledger_agent_report_age_seconds", "gauge", "How long ago the service last took a report.");
 const LOST: Named = ("gpuledger_agent_gpu_lost", "gauge", "1 where a GPU fell off the bus.");
@@ -129,15 +137,18 @@ impl Board {
         for ((gpu, kind), times) in events {
             page.add(EVENTS, &labels(&[("UUID", gpu), ("kind", kind)]), *times, 0);
         }
-        page.add(REPORTS, &labels(&[("outcome", "taken")]), self.counts.reports_taken, 0);
-        page.add(REPORTS, &labels(&[("outcome", "failed")]), self.counts.reports_failed, 0);
-        page.add(REFUSED, "", self.counts.records_refused, 0);
+        page.add(REPORTS, &labels(&[("outcome", "taken")]), self.tally.reports_taken, 0);
+        page.add(REPORTS, &labels(&[("outcome", "failed")]), self.tally.reports_failed, 0);
+        page.add(REFUSED, "", self.tally.records_refused, 0);
         page.add(WAITING, "", u64::try_from(self.waiting).unwrap_or(u64::MAX), 0);
+        page.add(SPOOL_REPORTS, "", self.tally.spool_reports, 0);
+        page.add(SPOOL_BYTES, "", self.tally.spool_bytes, 0);
+        page.add(SPOOL_FAILURES, "", self.tally.spool_failures, 0);
         let age_ms = |since_us: i64| u64::try_from((now_us - since_us) / 1_000).unwrap_or(0);
         if self.counts.samples > 0 {
             page.add(SAMPLE_AGE, "", age_ms(self.looked_us), 3);
         }
-        if let Some(taken_us) = self.counts.last_taken_us {
+        if let Some(taken_us) = self.tally.last_taken_us {
             page.add(LAG, "", age_ms(taken_us), 3);
         }
     }

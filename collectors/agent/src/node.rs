@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use gpuledger_host::Host;
 use gpuledger_nvml::{Event, EventKind, Sweep};
 use gpuledger_wire::{
-    Answer, Clocks, Epoch, Facts, Gpu, Job, Outcome, PROTOCOL, RecordAnswer, Report, SEGMENTS_MAX, Segment, Settings,
-    Unit, UnitKind,
+    Answer, Clocks, Epoch, Facts, Gpu, Job, PROTOCOL, RecordName, Report, SEGMENTS_MAX, Segment, Settings, Unit,
+    UnitKind,
 };
 
 use crate::attribute::{Attributed, Attributor, Rules, UnitKey};
@@ -22,7 +22,7 @@ use crate::probe::host::HostProbe;
 use crate::probe::nvml::NvmlProbe;
 use crate::probe::{Moment, Probe, Sighting};
 use crate::sample::{JobId, Sample, Seen, UNATTRIBUTED, UnitShape};
-use crate::segments::{Named, Segments, cuts_between};
+use crate::segments::{Named, Segments, cuts_between, name_of};
 use crate::sharing::{Limit, Sharing, Weight};
 
 /// What a node is called, and where its probes look.
@@ -295,15 +295,16 @@ impl Node {
         &self.counts
     }
 
-    /// The same, to count what happens to reports.
-    pub const fn counts_mut(&mut self) -> &mut Counts {
-        &mut self.counts
-    }
-
     /// The node's name in its cluster.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.place.node
+    }
+
+    /// Which boot of the node this is.
+    #[must_use]
+    pub fn boot_id(&self) -> &str {
+        &self.boot_id
     }
 
     /// Remembers jobs as they were first seen: their start tells their attempts apart, and stays. Facts may come later.
@@ -325,7 +326,7 @@ impl Node {
         }
     }
 
-    /// The report of what is finished and not acknowledged, and of what is open.
+    /// The report of what is finished and was not forgotten, and of what is open.
     pub fn report(&mut self, boot_us: i64) -> Report {
         self.sequence += 1;
         let offset = self.wall_minus_boot_us;
@@ -363,18 +364,22 @@ impl Node {
         }
     }
 
-    /// Takes the answer to a report: what it names needs not be sent again. The records that were not taken, for people to look
-    /// at; what was quarantined is with the service.
-    pub fn answered(&mut self, answer: &Answer) -> Vec<(RecordAnswer, Option<Named>)> {
-        let mut refused = Vec::new();
-        for record in &answer.records {
-            let Some(name) = record.record else { continue };
-            let named = self.segments.acknowledge(name);
-            if matches!(record.outcome, Outcome::Conflict | Outcome::Rejected) {
-                refused.push((record.clone(), named));
-            }
-        }
+    /// Takes the answer to a report: what it names needs not be sent again, and its settings are in force.
+    pub fn answered(&mut self, answer: &Answer) {
         self.settings = Some(answer.settings.clone());
+        self.forget(answer.records.iter().filter_map(|record| record.record));
+    }
+
+    /// Forgets the finished segments of a report that is kept elsewhere.
+    pub fn kept(&mut self, report: &Report) {
+        self.forget(report.segments.iter().map(name_of));
+    }
+
+    /// Forgets finished segments, with the units and jobs that nothing else names.
+    fn forget(&mut self, names: impl IntoIterator<Item = RecordName>) {
+        for name in names {
+            self.segments.acknowledge(name);
+        }
         let needed: Vec<&UnitKey> =
             self.segments.finished().chain(self.segments.open()).map(|named| &named.unit).collect();
         let needed: BTreeSet<UnitKey> = needed.into_iter().cloned().collect();
@@ -382,7 +387,6 @@ impl Node {
         let held: BTreeSet<JobId> =
             self.segments.finished().chain(self.segments.open()).filter_map(|named| named.job.clone()).collect();
         self.jobs.retain(|job, _| held.contains(job) || self.owners.jobs.contains_key(job));
-        refused
     }
 
     /// Ends all that is open, as at the agent's end.
@@ -390,7 +394,7 @@ impl Node {
         self.segments.finish_all();
     }
 
-    /// How many finished segments were not acknowledged.
+    /// How many finished segments are in memory.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.segments.finished().count()

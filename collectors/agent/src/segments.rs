@@ -36,6 +36,12 @@ pub struct Segments {
     next: BTreeMap<i64, u32>,
 }
 
+/// The name of a segment that is told: its hour is that in which it begins.
+#[must_use]
+pub const fn name_of(segment: &Segment) -> RecordName {
+    RecordName { hour_us: segment.start_us - segment.start_us.rem_euclid(HOUR_US), number: segment.number }
+}
+
 type Key = (UnitKey, Option<JobId>, State);
 
 impl Segments {

@@ -1,12 +1,13 @@
-//! The way to the service: one report, one answer.
+//! The way to the service: one report, one answer or the reason for none.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use gpuledger_wire::{Answer, Refusal, Report};
+use gpuledger_wire::{Answer, Refusal, RefusalCode, Report};
 use ureq::tls::{RootCerts, TlsConfig};
 
 use crate::config::Config;
+use crate::delivery::Failure;
 
 /// The way to the service.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct Uplink {
 
 /// How long a report may take, from first byte to last.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest that a service may ask for: an hour. Longer is taken for a mistake.
+const RETRY_AFTER_SECONDS_MAX: u64 = 3_600;
 
 impl Uplink {
     /// The way that the settings name; `None` where they name none.
@@ -56,15 +59,17 @@ impl Uplink {
         Ok(Some(Uplink { client: config.build().into(), url, token_file: token_file.clone() }))
     }
 
-    /// Sends a report.
+    /// Sends a report. The token is read anew each time.
     ///
     /// # Errors
-    /// A text that says why it was not taken. It is to be sent again.
-    pub fn send(&self, report: &Report) -> Result<Answer, String> {
+    /// Why it was not taken.
+    pub fn send(&self, report: &Report) -> Result<Answer, Failure> {
+        let later = |why: String| Failure::Later { after: None, why };
+        let named = |error: &dyn std::fmt::Display| later(format!("{}: {error}", self.url));
         let token = std::fs::read_to_string(&self.token_file)
-            .map_err(|error| format!("{}: {error}", self.token_file.display()))?;
-        let body = serde_json::to_vec(report).map_err(|error| error.to_string())?;
-        let packed = zstd::encode_all(body.as_slice(), 3).map_err(|error| error.to_string())?;
+            .map_err(|error| later(format!("{}: {error}", self.token_file.display())))?;
+        let body = serde_json::to_vec(report).map_err(|error| Failure::Never(error.to_string()))?;
+        let packed = zstd::encode_all(body.as_slice(), 3).map_err(|error| named(&error))?;
         let sent = self
             .client
             .post(&self.url)
@@ -72,15 +77,34 @@ impl Uplink {
             .header("Content-Type", "application/json")
             .header("Content-Encoding", "zstd")
             .send(packed.as_slice());
-        let mut response = sent.map_err(|error| format!("{}: {error}", self.url))?;
+        let mut response = sent.map_err(|error| named(&error))?;
         let status = response.status().as_u16();
-        let text = response.body_mut().read_to_string().map_err(|error| format!("{}: {error}", self.url))?;
+        let header = response.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let after = header.map(|seconds: u64| Duration::from_secs(seconds.min(RETRY_AFTER_SECONDS_MAX)));
+        let text = response.body_mut().read_to_string().map_err(|error| named(&error))?;
         if status == 200 {
-            return serde_json::from_str(&text)
-                .map_err(|error| format!("{}: the answer cannot be read: {error}", self.url));
+            return serde_json::from_str(&text).map_err(|error| named(&format!("the answer cannot be read: {error}")));
         }
-        let why = serde_json::from_str::<Refusal>(&text)
-            .map_or_else(|_| String::new(), |refusal| format!(": {}", refusal.message));
-        Err(format!("{}: the service answers {status}{why}", self.url))
+        let refusal = serde_json::from_str::<Refusal>(&text).ok();
+        let message = refusal.as_ref().map(|refusal| format!(": {}", refusal.message)).unwrap_or_default();
+        let why = format!("{}: the service answers {status}{message}", self.url);
+        Err(failure(status, refusal.map(|refusal| refusal.code), after, why))
+    }
+}
+
+/// What a refusal means for the report.
+fn failure(status: u16, code: Option<RefusalCode>, after: Option<Duration>, why: String) -> Failure {
+    match (code, status) {
+        (Some(RefusalCode::TooLarge | RefusalCode::TooMany | RefusalCode::BadReport | RefusalCode::BadValue), _)
+        | (None, 413) => Failure::Never(why),
+        // Of another name of the node, or harmed on its way.
+        (
+            Some(
+                RefusalCode::WrongCluster | RefusalCode::WrongNode | RefusalCode::BadEncoding | RefusalCode::Truncated,
+            ),
+            _,
+        ) => Failure::Held(why),
+        // A token that is to be changed, a service that is too old or too busy, or something between that is no service.
+        _ => Failure::Later { after, why },
     }
 }

@@ -12,6 +12,8 @@ mod law;
 mod machine;
 #[path = "all/memory.rs"]
 mod memory;
+#[path = "all/waiting.rs"]
+mod waiting;
 
 use std::collections::BTreeMap;
 

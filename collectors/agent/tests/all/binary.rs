@@ -166,7 +166,7 @@ fn figures_are_told_on_this_machine_under_the_names_that_dashboards_know() {
     assert!(
         told.contains("# TYPE DCGM_FI_DEV_POWER_USAGE gauge\nDCGM_FI_DEV_POWER_USAGE{") && told.contains("} 432.210\n")
     );
-    assert!(told.contains("gpuledger_agent_samples_total ") && told.contains("gpuledger_agent_segments_waiting "));
+    assert!(told.contains("gpuledger_agent_samples_total ") && told.contains("gpuledger_agent_segments_in_memory "));
     assert!(!told.contains("DCGM_FI_DEV_GPU_UTIL"), "with MIG there is no utilisation");
     assert_eq!(get("/metrics", "evil.example").0, 421);
     assert_eq!(get("/else", "localhost").0, 404);
