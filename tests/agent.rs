@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use gpuledger::workflows::close::close;
+use gpuledger::workflows::ingest::{Ingest, Taken};
 use gpuledger::workflows::reconcile::reconcile;
 use gpuledger::workflows::{roll_up, statements};
 use gpuledger_agent::attribute::Rules;
@@ -24,7 +25,7 @@ use crate::support::reports::{SECOND_US, at, ingest, take};
 use crate::support::{Books, on_both};
 
 /// Seconds since the boot when the scenario begins.
-const BOOTED_FOR: i64 = 1_000;
+pub(crate) const BOOTED_FOR: i64 = 1_000;
 /// Alone, then beside another job; the number used again by a third; lost; back and idle.
 const WHOLE: &str = r#"
 [[device]]
@@ -131,10 +132,10 @@ ci = 0
 const PRICES: &str = "[[sku]]\ncode = \"a10/full\"\naliases = [\"NVIDIA A10/full\"]\n[[sku]]\ncode = \"h100/full\"\naliases = [\"NVIDIA H100 80GB HBM3/full\"]\n[[sku]]\ncode = \"h100/3g.40gb\"\naliases = [\"NVIDIA H100 80GB HBM3/3g.40gb\"]\ncompute = \"3/7\"\nmemory = \"4/8\"\n[[sku]]\ncode = \"h100/7g.80gb\"\naliases = [\"NVIDIA H100 80GB HBM3/7g.80gb\"]\ncompute = \"7/7\"\nmemory = \"8/8\"\n[[price]]\nsku = \"a10/full\"\nrate = \"3.60\"\n[[price]]\nsku = \"h100/full\"\nrate = \"7.00\"\n";
 
 /// A machine of files.
-struct Machine(TempDir);
+pub(crate) struct Machine(TempDir);
 
 impl Machine {
-    fn new(devices: &str) -> Machine {
+    pub(crate) fn new(devices: &str) -> Machine {
         let machine = Machine(tempfile::tempdir().unwrap());
         fs::create_dir_all(machine.proc().join("1/ns")).unwrap();
         symlink("pid:[4026531836]", machine.proc().join("1/ns/pid")).unwrap();
@@ -147,16 +148,20 @@ impl Machine {
         machine
     }
 
-    fn proc(&self) -> PathBuf {
-        self.0.path().join("proc")
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
     }
 
-    fn library(&self) -> PathBuf {
-        self.0.path().join("node.so")
+    fn proc(&self) -> PathBuf {
+        self.file("proc")
+    }
+
+    pub(crate) fn library(&self) -> PathBuf {
+        self.file("node.so")
     }
 
     /// A process of a Slurm job, started at a second of the scenario.
-    fn process(&self, pid: u32, job: &str, account: &str, started: i64) {
+    pub(crate) fn process(&self, pid: u32, job: &str, account: &str, started: i64) {
         let folder = self.proc().join(pid.to_string());
         fs::create_dir_all(&folder).unwrap();
         let ticks = (BOOTED_FOR + started) * 100;
@@ -169,29 +174,35 @@ impl Machine {
         fs::write(folder.join("status"), "Uid:\t1500\t1500\t1500\t1500\n").unwrap();
     }
 
-    fn node(&self, clocks: Clocks) -> Node {
+    pub(crate) fn node(&self, clocks: Clocks) -> Node {
         let place = Place { proc: self.proc(), nvml_library: Some(self.library()), ..Place::new("c", "n1") };
         let rules = Rules { interval_us: 10 * SECOND_US, sharing: Sharing::default() };
         Node::begin(place, rules, clocks, 7).unwrap()
     }
 }
 
-fn clocks(from: Instant, second: i64) -> Clocks {
+pub(crate) fn clocks(from: Instant, second: i64) -> Clocks {
     Clocks { wall_us: from.micros() + second * SECOND_US, boot_us: (BOOTED_FOR + second) * SECOND_US }
 }
 
 /// Sends what the node has to tell, and gives it the answer.
-fn sends(db: &mut Db, ingest: &mut gpuledger::workflows::ingest::Ingest, node: &mut Node, clocks: Clocks) {
+fn sends(db: &mut Db, ingest: &mut Ingest, node: &mut Node, clocks: Clocks) {
+    let taken = sends_whatever_comes_of_it(db, ingest, node, clocks);
+    assert!(taken.records.iter().all(|record| record.outcome == Outcome::Accepted), "{taken:?}");
+}
+
+pub(crate) fn sends_whatever_comes_of_it(db: &mut Db, ingest: &mut Ingest, node: &mut Node, clocks: Clocks) -> Taken {
     let report = node.report(clocks.boot_us);
     let taken = take(db, ingest, &report, Instant::from_micros(clocks.wall_us));
-    assert!(taken.records.iter().all(|record| record.outcome == Outcome::Accepted), "{taken:?}");
     let settings = Settings {
         version: "1".into(),
         cuts_us: Vec::new(),
         sample_interval_us: 10 * SECOND_US,
         report_interval_us: 60 * SECOND_US,
     };
-    node.answered(&Answer { protocol: PROTOCOL, records: taken.records, head: taken.head, settings });
+    let Taken { records, head } = taken.clone();
+    node.answered(&Answer { protocol: PROTOCOL, records, head, settings });
+    taken
 }
 
 /// An hour of a node, looked at each ten seconds, reported each minute.

@@ -1,5 +1,6 @@
 //! Nodes whose clock was off: what they told counts where it belongs once the clock is right, and is never doubled.
 
+use gpuledger::workflows::reconcile::reconcile;
 use gpuledger::workflows::{late_facts, roll_up};
 use gpuledger_db::{Db, allocation, usage};
 use gpuledger_domain::calendar::BillingCalendar;
@@ -7,6 +8,7 @@ use gpuledger_domain::metering::State;
 use gpuledger_domain::time::{Instant, Interval};
 use gpuledger_wire::{Clocks, Outcome, RecordCode, Report};
 
+use crate::agent::{Machine, clocks, sends_whatever_comes_of_it};
 use crate::reports::catalogues;
 use crate::support::reports::{SECOND_US, at, full, ingest, job, report, segment, take};
 use crate::support::{Books, on_both};
@@ -113,7 +115,55 @@ fn what_is_wrong_by_any_clock_is_not_kept(books: Books) {
     assert_eq!(held(&mut db, &calendar), [("1 March 2025".into(), "7".into(), 600)]);
 }
 
+const ONE_GPU: &str = "[[device]]\nname = \"NVIDIA A10\"\nuuid = \"GPU-0\"\npci = \"00000000:01:00.0\"\nmemory_mib = 23028\n[[device.state]]\nat = 0\n[[device.state.process]]\npid = 100\n";
+
+fn a_boot_with_the_clock_a_year_back_is_charged_where_it_belongs(books: Books) {
+    let books = books.migrated("UTC");
+    let (mut db, calendar) = (books.db(), BillingCalendar::new("UTC").unwrap());
+    catalogues(&mut db, &calendar);
+    let mut ingest = ingest(&calendar);
+    let from = at("2025-03-10T10:00:00Z");
+    let year = 365 * 86_400 * SECOND_US;
+    let machine = Machine::new(ONE_GPU);
+    machine.process(100, "7", "a", -5);
+    // The time service sets the clock right after ten minutes.
+    let seen = |second: i64| {
+        let right = clocks(from, second);
+        Clocks { wall_us: right.wall_us - if second < 600 { year } else { 0 }, ..right }
+    };
+    let mut node = machine.node(seen(0));
+    let mut starts = 1;
+    for second in (0..=1_800).step_by(10) {
+        std::fs::write(machine.library().with_extension("clock"), (second * SECOND_US).to_string()).unwrap();
+        let looked = node.look(seen(second));
+        assert_eq!(looked.findings.len(), usize::from(second == 600), "{second}: {:?}", looked.findings);
+        if second % 60 == 0 {
+            let misplaced = node.is_misplaced(seen(second));
+            if misplaced || second == 1_800 {
+                node.end();
+            }
+            sends_whatever_comes_of_it(&mut db, &mut ingest, &mut node, clocks(from, second));
+            if misplaced {
+                node.begin_anew(seen(second), 8);
+                starts += 1;
+            }
+        }
+    }
+    assert_eq!(starts, 2);
+    let now = from.plus_micros(1_800 * SECOND_US).unwrap();
+    assert!(ingest.replace_in_time(&mut db, now).unwrap() > 0);
+    assert_eq!(held(&mut db, &calendar), [("10 March 2025".into(), "7".into(), 1_800)]);
+    let reconciled = reconcile(&mut db, &calendar, calendar.day_of(from), now).unwrap();
+    assert!(
+        reconciled.days.iter().all(|day| day.difference_us == 0) && reconciled.findings.is_empty(),
+        "{reconciled:?}"
+    );
+    let kept = late_facts::kept_aside(&mut db).unwrap();
+    assert!(!kept.is_empty() && kept.iter().all(|kept| kept.reason == "the node's clock was off; re-placed since"));
+}
+
 on_both!(
+    a_boot_with_the_clock_a_year_back_is_charged_where_it_belongs,
     what_is_wrong_by_any_clock_is_not_kept,
     what_came_under_a_wrong_clock_counts_where_it_belongs_once_it_is_right
 );

@@ -12,6 +12,7 @@
 mod support;
 
 mod agent;
+mod agent_kills;
 mod authority;
 mod capacity;
 mod catalogue_files;

@@ -15,9 +15,15 @@ use crate::crash::Moments;
 use crate::support::reports::{SECOND_US, job, report, segment};
 use crate::support::{Books, command, on_both, project_file};
 
-struct Served {
+pub(crate) struct Served {
     child: Child,
     address: SocketAddr,
+}
+
+impl Served {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
 }
 
 impl Drop for Served {
@@ -27,7 +33,7 @@ impl Drop for Served {
     }
 }
 
-fn serve(books: &Books, listen: &str) -> Served {
+pub(crate) fn serve(books: &Books, listen: &str) -> Served {
     let mut child = command::command(books, "UTC", &["serve", "--no-pages", "--listen", listen])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -40,7 +46,7 @@ fn serve(books: &Books, listen: &str) -> Served {
     Served { child, address: address.parse().unwrap() }
 }
 
-fn token(books: &Books, arguments: &[&str]) -> String {
+pub(crate) fn token(books: &Books, arguments: &[&str]) -> String {
     command::run(books, &[&["token", "create"], arguments].concat()).good().trim().to_owned()
 }
 
@@ -64,7 +70,7 @@ fn post(address: SocketAddr, token: &str, headers: &str, body: &[u8]) -> Option<
     Some((status, serde_json::from_str(body).ok()?))
 }
 
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     gpuledger::clock::now()
 }
 

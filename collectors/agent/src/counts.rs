@@ -16,6 +16,8 @@ pub struct Counts {
     pub probe_failures: BTreeMap<&'static str, u64>,
     /// Readings that cannot be, which were left out.
     pub rejected_readings: u64,
+    /// How often the wall clock was set.
+    pub clock_steps: u64,
     /// Processes that began and ended between two looks.
     pub brief_processes: u64,
     /// Units that somebody unknown used at the last look.

@@ -14,6 +14,7 @@ pub mod config;
 pub mod counter;
 pub mod counts;
 pub mod delivery;
+mod events;
 pub mod join;
 pub mod mapping;
 pub mod metrics;

@@ -195,7 +195,7 @@ fn watch(config: &Config, node: &mut Node, outbox: Option<&Outbox>) -> Result<()
             node.end();
         }
         if ends || at.boot_us >= next_report {
-            log(&mut disk_told, &report(node, at.boot_us, outbox)?);
+            log(&mut disk_told, &report(node, at, outbox)?);
             show(&board, node, outbox, None);
             next_report = (next_report + report_us).max(at.boot_us);
         }
@@ -217,17 +217,27 @@ fn show(board: &Mutex<Board>, node: &Node, outbox: Option<&Outbox>, looked: Opti
     }
 }
 
-/// Makes a report and keeps it to be sent, or prints it; what could not be written.
-fn report(node: &mut Node, boot_us: i64, outbox: Option<&Outbox>) -> Result<Vec<String>, String> {
-    let report = node.report(boot_us);
+/// Makes a report and keeps it to be sent, or prints it; what could not be written. Where the clock of the start was wrong and that of
+/// now is another, it ends what is open and begins anew.
+fn report(node: &mut Node, at: Clocks, outbox: Option<&Outbox>) -> Result<Vec<String>, String> {
     let Some(outbox) = outbox else {
+        let report = node.report(at.boot_us);
         print_line(&serde_json::to_string(&report).map_err(|error| error.to_string())?)?;
         node.kept(&report);
         return Ok(Vec::new());
     };
+    let is_misplaced = node.is_misplaced(at);
+    if is_misplaced {
+        node.end();
+    }
+    let report = node.report(at.boot_us);
     let kept = outbox.put(report.clone());
     if kept.finished {
         node.kept(&report);
+    }
+    if is_misplaced && kept.finished {
+        log_line("the clock was wrong when this began to look, and is another now: it begins anew");
+        node.begin_anew(at, getrandom::u32().map_err(|error| error.to_string())?);
     }
     Ok(kept.failures)
 }

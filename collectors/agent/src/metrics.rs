@@ -82,6 +82,7 @@ const BRIEF: Named = (
     "counter",
     "Processes that began and ended between two looks, as the driver's accounts tell.",
 );
+const CLOCK_STEPS: Named = ("gpuledger_agent_clock_steps_total", "counter", "How often the wall clock was set.");
 const UNATTRIBUTED_UNITS: Named =
     ("gpuledger_agent_unattributed_units", "gauge", "Units that somebody unknown used at the last look.");
 const EVENTS: Named =
@@ -133,6 +134,7 @@ impl Board {
         }
         page.add(REJECTED, "", self.counts.rejected_readings, 0);
         page.add(BRIEF, "", self.counts.brief_processes, 0);
+        page.add(CLOCK_STEPS, "", self.counts.clock_steps, 0);
         page.add(UNATTRIBUTED_UNITS, "", self.counts.unattributed_units, 0);
         for ((gpu, kind), times) in events {
             page.add(EVENTS, &labels(&[("UUID", gpu), ("kind", kind)]), *times, 0);

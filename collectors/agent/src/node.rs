@@ -7,14 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use gpuledger_host::Host;
-use gpuledger_nvml::{Event, EventKind, Sweep};
+use gpuledger_nvml::Sweep;
 use gpuledger_wire::{
-    Answer, Clocks, Epoch, Facts, Gpu, Job, PROTOCOL, RecordName, Report, SEGMENTS_MAX, Segment, Settings, Unit,
-    UnitKind,
+    Answer, Clocks, Epoch, Facts, Gpu, Job, PROTOCOL, RecordCode, RecordName, Report, SEGMENTS_MAX, Segment, Settings,
+    Unit, UnitKind,
 };
 
 use crate::attribute::{Attributed, Attributor, Rules, UnitKey};
 use crate::counts::Counts;
+use crate::events::{in_words, name};
 use crate::join::{self, JobSeen, Owners, Reading};
 use crate::mapping;
 use crate::probe::allocation::{DeviceListProbe, JobMappingProbe};
@@ -103,6 +104,8 @@ pub struct Node {
     owners: Owners,
     last: Option<Clocks>,
     settings: Option<Settings>,
+    /// Whether the service last said that the node's clock is off.
+    clock_is_off: bool,
 }
 
 /// What a look gave, for whoever prints or counts it.
@@ -121,43 +124,32 @@ pub struct Looked {
 /// At how many looks in a row somebody unknown uses a unit before it is told.
 const LOOKS_TO_ALARM: u32 = 2;
 
-/// What a unit is called in messages.
-fn name(gpu: &str, shape: &UnitShape) -> String {
-    match shape {
-        UnitShape::Full => gpu.to_owned(),
-        UnitShape::Slice { uuid, profile, .. } => format!("{uuid} ({profile} of {gpu})"),
-        UnitShape::Remainder { .. } => format!("what is in no slice of {gpu}"),
-    }
-}
-
-/// An event in words: the slice that is to blame, and who was on it.
-fn in_words(event: &Event, sample: &Sample) -> String {
-    let what = match event.kind {
-        EventKind::Xid(number) => format!("XID {number}"),
-        EventKind::SingleBitEcc => "a corrected error of memory".to_owned(),
-        EventKind::DoubleBitEcc => "an uncorrected error of memory".to_owned(),
-        EventKind::Other(number) => format!("an event of kind {number}"),
-    };
-    let Some(uuid) = &event.gpu else { return format!("a GPU that is not known: {what}") };
-    let units = match sample.gpus.get(uuid).map(|gpu| &gpu.seen) {
-        Some(Seen::Units(layout)) => layout.units.as_slice(),
-        _ => &[],
-    };
-    let blamed = units.iter().find(|unit| match (&unit.shape, event.gpu_instance) {
-        (UnitShape::Slice { gpu_instance, compute_instance, .. }, Some(blamed)) => {
-            *gpu_instance == blamed && event.compute_instance.is_none_or(|blamed| *compute_instance == blamed)
-        }
-        (UnitShape::Full, None) => true,
-        _ => false,
-    });
-    let Some(unit) = blamed else { return format!("{uuid}: {what}") };
-    let jobs: Vec<&str> = unit.users.keys().map(String::as_str).collect();
-    let by = if jobs.is_empty() { String::new() } else { format!(", held by {}", jobs.join(", ")) };
-    format!("{}: {what}{by}", name(uuid, &unit.shape))
-}
-
 /// Bits of an epoch's random part.
 const RANDOM_BITS: u32 = 20;
+/// From how much on the wall clock was set rather than made to run faster, besides a thousandth of the time between: NTP slews by
+/// half of that.
+const STEP_US: i64 = 500_000;
+/// By how much the clock of now must differ from that of the start to be worth a new start: a minute.
+const MISPLACED_US: i64 = 60_000_000;
+
+fn epoch(clocks: Clocks, random: u32) -> Epoch {
+    Epoch { start_us: clocks.wall_us, random: random & ((1 << RANDOM_BITS) - 1) }
+}
+
+/// By how much the wall clock is above the boot-time clock.
+const fn difference(clocks: Clocks) -> i64 {
+    clocks.wall_us - clocks.boot_us
+}
+
+/// That the wall clock was set between two looks, in words.
+fn step(before: Clocks, now: Clocks) -> Option<String> {
+    let by = difference(now) - difference(before);
+    let passed = now.boot_us - before.boot_us;
+    (by.abs() > STEP_US + passed / 1_000).then(|| {
+        let sign = if by < 0 { "back" } else { "forward" };
+        format!("the wall clock was set {sign} by {} ms; lengths of time do not depend on it", by.abs() / 1_000)
+    })
+}
 
 impl Node {
     /// Begins to watch a node. `clocks` are those of now, `random` is drawn; together they name this start.
@@ -182,8 +174,8 @@ impl Node {
     ) -> std::io::Result<Node> {
         Ok(Node {
             boot_id: Host::new(&place.proc).boot_id()?,
-            epoch: Epoch { start_us: clocks.wall_us, random: random & ((1 << RANDOM_BITS) - 1) },
-            wall_minus_boot_us: clocks.wall_us - clocks.boot_us,
+            epoch: epoch(clocks, random),
+            wall_minus_boot_us: difference(clocks),
             sequence: 0,
             probes,
             attributor: Attributor::new(rules.clone()),
@@ -196,6 +188,7 @@ impl Node {
             owners: Owners::default(),
             last: None,
             settings: None,
+            clock_is_off: false,
             place,
         })
     }
@@ -213,6 +206,10 @@ impl Node {
         let mut sample = join::sample(&sweep, &owners, reading);
         findings.extend(mapping::give(&mut sample, &sweep, &given));
         findings.extend(self.nobodys(&sample));
+        if let Some(step) = self.last.and_then(|last| step(last, clocks)) {
+            self.counts.clock_steps += 1;
+            findings.push(step);
+        }
         self.note_limits(&owners);
         let told = self.settings.as_ref().map(|settings| settings.cuts_us.as_slice());
         let from = self.last.map_or(at_us, |last| last.boot_us);
@@ -366,6 +363,9 @@ impl Node {
 
     /// Takes the answer to a report: what it names needs not be sent again, and its settings are in force.
     pub fn answered(&mut self, answer: &Answer) {
+        if let Some(head) = &answer.head {
+            self.clock_is_off = head.code == Some(RecordCode::ClockOff);
+        }
         self.settings = Some(answer.settings.clone());
         self.forget(answer.records.iter().filter_map(|record| record.record));
     }
@@ -387,6 +387,20 @@ impl Node {
         let held: BTreeSet<JobId> =
             self.segments.finished().chain(self.segments.open()).filter_map(|named| named.job.clone()).collect();
         self.jobs.retain(|job, _| held.contains(job) || self.owners.jobs.contains_key(job));
+    }
+
+    /// Whether what is placed in time by the clock of the start should be placed by that of now: the service says that the former is
+    /// off, and the latter says otherwise.
+    #[must_use]
+    pub const fn is_misplaced(&self, clocks: Clocks) -> bool {
+        self.clock_is_off && (difference(clocks) - self.wall_minus_boot_us).abs() > MISPLACED_US
+    }
+
+    /// Goes on as if it began now, by the clock of now. What was told before must have been kept elsewhere; the service moves it once it
+    /// knows the right time of this boot.
+    pub fn begin_anew(&mut self, clocks: Clocks, random: u32) {
+        (self.epoch, self.wall_minus_boot_us) = (epoch(clocks, random), difference(clocks));
+        (self.sequence, self.segments, self.clock_is_off) = (0, Segments::default(), false);
     }
 
     /// Ends all that is open, as at the agent's end.

@@ -6,10 +6,10 @@ use std::fs;
 use gpuledger_agent::attribute::Rules;
 use gpuledger_agent::node::{Node, Place};
 use gpuledger_agent::sharing::{Limit, Limited, Sharing, Weight};
-use gpuledger_wire::{Facts, State};
+use gpuledger_wire::{Clocks, Facts, State};
 
 use super::S;
-use super::machine::{BOOTED_FOR, Machine, WALL, devices, state};
+use super::machine::{BOOTED_FOR, Machine, WALL, clocks, devices, state};
 
 const POD: &str = "2f1c0a9e-5b7d-4c1e-9a55-0d3b7a9c1e42";
 
@@ -356,4 +356,25 @@ fn a_driver_that_is_not_there_yet_or_goes_away_is_waited_for() {
     // Two intervals without an answer are no gap.
     assert_eq!(held, seconds(&[("a", 50)]));
     assert!(node.counts().probe_failures["nvml"] >= 2 && node.counts().samples >= 5);
+}
+
+#[test]
+fn tim_03_a_clock_that_is_set_changes_no_length_and_is_told() {
+    let machine = Machine::new(&devices(&[&state(0, "", &[700])]));
+    machine.process(700, "9001", -60);
+    let mut node = machine.node(10, |_, _| {});
+    let mut told = Vec::new();
+    // 12:00:00, 12:00:10, then back by 55 s, on, then forward by two hours.
+    for (second, set) in [(0, 0), (10, 0), (20, -55), (30, -55), (40, 7_145)] {
+        machine.set_second(second);
+        let now = clocks(second);
+        told.extend(node.look(Clocks { wall_us: now.wall_us + set * S, ..now }).findings);
+    }
+    node.end();
+    let report = node.report(clocks(40).boot_us);
+    let spans: Vec<_> = report.segments.iter().map(|told| (told.start_us, told.end_us, told.share_us)).collect();
+    assert_eq!(spans, [(WALL * S, (WALL + 40) * S, 40 * S)]);
+    let of = "lengths of time do not depend on it";
+    let wanted = ["back by 55000", "forward by 7200000"].map(|by| format!("the wall clock was set {by} ms; {of}"));
+    assert_eq!((told, node.counts().clock_steps), (wanted.to_vec(), 2));
 }
