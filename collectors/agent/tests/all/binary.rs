@@ -134,6 +134,13 @@ fn wrong_settings_say_what_and_how_to_mend_it() {
     assert!(String::from_utf8_lossy(&checked.stdout).contains("1 GPUs are seen; no service is named"), "{checked:?}");
 }
 
+#[test]
+fn the_settings_that_are_shipped_can_be_read() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/package/agent.toml");
+    let config = gpuledger_agent::config::Config::read(std::path::Path::new(file)).unwrap();
+    assert_eq!(config.spool.to_str(), Some("/var/lib/gpuledger-agent/spool"));
+}
+
 /// The status and body of what is asked of an address.
 fn ask(address: &str, request: &str) -> (u16, String) {
     use std::io::{Read, Write};
