@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
@@ -93,6 +94,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is to be sent, and who sends it.
+struct Sending<'scope, 'outbox> {
+    outbox: &'outbox Outbox,
+    delivers: ScopedJoinHandle<'scope, ()>,
+}
+
 /// Looks and reports in this thread, and sends in another, until it is told to end.
 fn watch_and_deliver(config: &Config, node: &mut Node, uplink: &Uplink) -> Result<(), String> {
     let folder = config.spool.display();
@@ -108,8 +115,8 @@ fn watch_and_deliver(config: &Config, node: &mut Node, uplink: &Uplink) -> Resul
     let outbox = Outbox::new(spool, node.boot_id());
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("delivery".into());
-        thread.spawn_scoped(scope, || deliver(&outbox, uplink)).map_err(|error| error.to_string())?;
-        let watched = watch(config, node, Some(&outbox));
+        let delivers = thread.spawn_scoped(scope, || deliver(&outbox, uplink)).map_err(|error| error.to_string())?;
+        let watched = watch(config, node, Some(&Sending { outbox: &outbox, delivers }));
         outbox.end();
         watched
     })
@@ -162,7 +169,8 @@ fn check(looked: &Looked, sends: bool) -> Result<(), String> {
 }
 
 /// Looks and reports until it is told to end.
-fn watch(config: &Config, node: &mut Node, outbox: Option<&Outbox>) -> Result<(), String> {
+fn watch(config: &Config, node: &mut Node, sending: Option<&Sending<'_, '_>>) -> Result<(), String> {
+    let outbox = sending.map(|sending| sending.outbox);
     let ending = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ending)).map_err(|error| error.to_string())?;
@@ -183,6 +191,11 @@ fn watch(config: &Config, node: &mut Node, outbox: Option<&Outbox>) -> Result<()
         let at = clocks()?;
         let ends = ending.load(Ordering::Relaxed);
         if ends || at.boot_us >= next_look {
+            if sending.is_some_and(|sending| sending.delivers.is_finished()) {
+                return Err(
+                    "what sends reports has failed; what is not sent is on disk, and the next start sends it".into()
+                );
+            }
             for answer in outbox.map(Outbox::answers).unwrap_or_default() {
                 node.answered(&answer);
             }

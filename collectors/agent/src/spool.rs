@@ -65,6 +65,8 @@ const HEADER: usize = 12;
 /// The next report goes into another file once one is this large.
 const FILE_BYTES: u64 = 1 << 20;
 const OPEN: &str = "open";
+/// How files begin that were open at an earlier start and found no room as finished.
+const WAITS: &str = "open-";
 const RESERVE: &str = "reserve";
 const RESERVE_BYTES: usize = 1 << 20;
 const LEVEL: i32 = 3;
@@ -117,7 +119,8 @@ impl Spool {
         found.torn_bytes += read.torn_bytes;
         found.damaged_bytes += read.damaged_bytes;
         if read.damaged_bytes > 0 {
-            std::fs::copy(&path, self.folder.join(format!("{file:020}.damaged")))?;
+            // Where there is no room for a copy, that must not keep the agent from its work.
+            let _ = std::fs::copy(&path, self.folder.join(format!("{file:020}.damaged")));
         }
         self.reports.extend(read.frames.iter().map(|(offset, length)| (Place { file, offset: *offset }, *length)));
         if read.frames.is_empty() {
@@ -126,27 +129,37 @@ impl Spool {
         Ok(())
     }
 
-    /// What was open when the agent ended is finished, unless it was finished and kept just before.
+    /// What was open when an agent ended is finished, unless it was finished and kept just before. Where there is no room for it as such,
+    /// it waits under another name for the next start.
     fn take_up_open(&mut self, found: &mut Found) -> io::Result<()> {
-        let path = self.folder.join(OPEN);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let read = frames(&bytes);
-        let packed = read.frames.first().and_then(|frame| payload(&bytes, *frame));
-        if let Some(mut report) = packed.and_then(|packed| unpacked(packed).ok()) {
+        let mut names = Vec::new();
+        for entry in self.folder.read_dir()? {
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        // A name that waits is never given again.
+        let waits = names.iter().filter_map(|name| name.strip_prefix(WAITS)?.parse::<u64>().ok());
+        let mut next = waits.max().map_or(0, |last| last + 1);
+        for name in names
+            .iter()
+            .filter(|name| *name == OPEN || name.strip_prefix(WAITS).is_some_and(|rest| rest.parse::<u64>().is_ok()))
+        {
+            let path = self.folder.join(name);
+            let bytes = std::fs::read(&path)?;
+            let packed = frames(&bytes).frames.first().and_then(|frame| payload(&bytes, *frame));
+            let Some(mut report) = packed.and_then(|packed| unpacked(packed).ok()) else {
+                found.damaged_bytes += wide(bytes.len());
+                std::fs::rename(&path, self.folder.join(format!("{name}.damaged")))?;
+                continue;
+            };
             let finished = self.names(report.epoch)?;
             report.segments.append(&mut report.head);
             report.segments.retain(|segment| !finished.contains(&name_of(segment)));
-            if !report.segments.is_empty() {
-                self.keep(&report)?;
+            if report.segments.is_empty() || self.keep(&report).is_ok() {
+                std::fs::remove_file(path)?;
+            } else if name == OPEN {
+                std::fs::rename(&path, self.folder.join(format!("{WAITS}{next:020}")))?;
+                next += 1;
             }
-            std::fs::remove_file(path)?;
-        } else {
-            found.damaged_bytes += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-            std::fs::rename(&path, self.folder.join("open.damaged"))?;
         }
         self.sync_folder()
     }
@@ -190,9 +203,13 @@ impl Spool {
             return Err(io::Error::other(format!("the spool holds {} bytes, and may not hold more", self.bytes)));
         }
         self.add(&frame).or_else(|error| {
-            std::fs::remove_file(self.folder.join(RESERVE)).map_err(|_| error)?;
+            self.give_up_reserve().map_err(|_| error)?;
             self.add(&frame)
         })
+    }
+
+    fn give_up_reserve(&self) -> io::Result<()> {
+        std::fs::remove_file(self.folder.join(RESERVE))
     }
 
     /// Adds a frame.
@@ -246,7 +263,11 @@ impl Spool {
             std::fs::rename(&new, &path)?;
             self.sync_folder()
         };
-        write().inspect_err(|_| drop(std::fs::remove_file(&new)))
+        let written = write().or_else(|error| {
+            self.give_up_reserve().map_err(|_| error)?;
+            write()
+        });
+        written.inspect_err(|_| drop(std::fs::remove_file(&new)))
     }
 
     /// The first report after a place; the oldest of all for `None`.

@@ -216,6 +216,24 @@ fn a_full_spool_says_so_keeps_what_it_has_and_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn a_start_on_a_full_spool_keeps_what_was_open_for_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut spool, _) = opened(folder.path());
+    spool.put(&report(1, &[0], &[1]));
+    let full = spool.bytes();
+    drop(spool);
+    for sequence in [2, 3] {
+        // It starts all the same, and what is open then takes nobody's place.
+        let (mut spool, found) = Spool::open(folder.path(), full).unwrap();
+        assert_eq!((found.reports, numbers(&spool)), (1, vec![vec![0]]));
+        spool.put(&report(sequence, &[], &[u32::try_from(sequence).unwrap()]));
+    }
+    let mut all = numbers(&opened(folder.path()).0);
+    all.sort();
+    assert_eq!(all, [[0], [1], [2], [3]]);
+}
+
+#[test]
 fn space_in_reserve_is_used_when_the_disk_takes_no_more_and_taken_again_later() {
     let folder = tempfile::tempdir().unwrap();
     let reserve = folder.path().join("reserve");
@@ -229,6 +247,60 @@ fn space_in_reserve_is_used_when_the_disk_takes_no_more_and_taken_again_later() 
     assert!(spool.put(&report(2, &[0], &[])).finished);
     spool.done(spool.after(None).unwrap()).unwrap();
     assert!(reserve.exists());
+}
+
+/// Names a folder on a disk of three MiB for a run of the test below within itself.
+const SMALL_DISK: &str = "GPULEDGER_TEST_SMALL_DISK";
+
+/// Runs this test again where it may mount a disk of its own: in a namespace in which it is root.
+fn on_a_small_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=3m tmpfs \"$0\" && exec \"$@\"";
+    let output = std::process::Command::new("unshare")
+        .args(["--map-root-user", "--mount", "sh", "-c", script])
+        .arg(folder.path())
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "waiting::a_disk_that_fills_loses_nothing_that_was_kept_and_stops_nothing"])
+        .env(SMALL_DISK, folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+}
+
+#[test]
+fn a_disk_that_fills_loses_nothing_that_was_kept_and_stops_nothing() {
+    let Some(folder) = std::env::var_os(SMALL_DISK).map(PathBuf::from) else { return on_a_small_disk() };
+    let (mut spool, _) = opened(&folder.join("spool"));
+    spool.put(&report(1, &[0], &[1]));
+    // Others take what is left, a page at a time.
+    let mut filler = fs::File::create(folder.join("filler")).unwrap();
+    while std::io::Write::write_all(&mut filler, &[1; 4_096]).is_ok() {}
+    // The reserve is given up, and takes reports until it is full, too.
+    let (mut sequence, mut kept) = (1, 1);
+    let why = loop {
+        sequence += 1;
+        let numbers: Vec<u32> = (sequence..sequence + 40).map(|number| number * 40).collect();
+        let put = spool.put(&report(u64::from(sequence), &numbers, &[1]));
+        if !put.finished {
+            break put.failures;
+        }
+        kept += 1;
+    };
+    assert!(kept > 100 && why[0].contains("No space left"), "{kept}: {why:?}");
+    assert_eq!(spool.reports(), kept);
+    drop(spool);
+    // It starts on the full disk, and everything that was kept can be read.
+    let (mut spool, found) = opened(&folder.join("spool"));
+    assert!(found.damaged_bytes == 0 && found.reports >= kept, "{found:?} of {kept}");
+    assert_eq!(numbers(&spool).len(), found.reports);
+    drop(filler);
+    fs::remove_file(folder.join("filler")).unwrap();
+    assert!(spool.put(&report(9_999, &[7], &[])).finished);
+    while let Some(place) = spool.after(None) {
+        spool.done(place).unwrap();
+    }
+    assert!(folder.join("spool/reserve").metadata().is_ok_and(|held| held.len() == 1 << 20));
 }
 
 /// A service that answers as it is told to: why it does not take a report, where it does not.
