@@ -124,7 +124,7 @@ fn main() {
     let outbox = Outbox::new(spool, "b");
     let begun = Instant::now();
     for minute in 1..=MINUTES {
-        assert!(outbox.put(report(from_us, minute)).finished);
+        assert!(outbox.put(report(from_us, minute), false).finished);
     }
     let tally = outbox.tally();
     println!(

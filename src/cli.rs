@@ -1,5 +1,6 @@
 //! The command line: arguments are read here, each command has a file of its own.
 
+mod agents;
 mod capacity;
 mod catalogue;
 mod close;
@@ -88,6 +89,8 @@ enum Command {
     /// Tokens by which collectors are known
     #[command(subcommand)]
     Token(token::Command),
+    /// Collectors as they were heard last: version, clock, and how much of today each accounts for
+    Agents(agents::Arguments),
     /// Nodes on which collectors report
     #[command(subcommand)]
     Node(retire_node::Command),
@@ -157,6 +160,7 @@ fn run(arguments: Arguments) -> Result<Outcome, AppError> {
         Command::Reconcile(arguments) => reconcile::run(&context, &arguments),
         Command::Cost(arguments) => cost::run(&context, &arguments),
         Command::Recompute(arguments) => recompute::run(&context, &arguments),
+        Command::Agents(arguments) => agents::run(&context, &arguments),
         Command::Late(arguments) => late::run(&context, &arguments),
         Command::Close(arguments) => close::run(&context, &arguments),
         Command::Statement(command) => statement::run(&context, &command),

@@ -1,6 +1,7 @@
 //! Statements in every form people take them: text, CSV, JSON, HTML. Each form prints the same figures; none works
 //! out a figure of its own.
 
+pub mod agents;
 pub mod capacity;
 pub mod csv;
 pub mod diff_json;

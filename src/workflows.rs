@@ -2,6 +2,7 @@
 //! transaction. It prints nothing and knows no page, no argument and no HTTP.
 
 pub mod adjustments;
+pub mod agents;
 pub mod apply_catalogue;
 pub mod books;
 pub mod capacity;

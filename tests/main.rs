@@ -13,6 +13,7 @@ mod support;
 
 mod agent;
 mod agent_kills;
+mod agents;
 mod authority;
 mod capacity;
 mod catalogue_files;

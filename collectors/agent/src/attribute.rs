@@ -122,6 +122,19 @@ impl Attributor {
         self.rules = rules;
     }
 
+    /// From when on a look at this sample tells of time: the last reading of the GPU that was read longest ago, of those that it reads.
+    #[must_use]
+    pub fn tells_from_us(&self, sample: &Sample) -> Option<i64> {
+        let read = sample.gpus.iter().filter(|(_, gpu)| gpu.seen != Seen::NotRead);
+        read.filter_map(|(uuid, _)| Some(self.gpus.get(uuid)?.at_us)).min()
+    }
+
+    /// From when on any later look may tell of time.
+    #[must_use]
+    pub fn may_tell_from_us(&self) -> Option<i64> {
+        self.gpus.values().map(|watched| watched.at_us).min()
+    }
+
     /// Attributes the time since the look before. No piece crosses one of `cuts_us`, instants since the boot in ascending order.
     pub fn look(&mut self, sample: &Sample, cuts_us: &[i64]) -> Attributed {
         let mut out = Attributed::default();

@@ -84,7 +84,8 @@ impl Delivery {
         random: u32,
         mut send: impl FnMut(&Report) -> Result<Answer, Failure>,
     ) -> Step {
-        if self.passed.is_some() && now.boot_us >= self.again_us {
+        // Those after them come first, however long that takes.
+        if self.passed.is_some() && now.boot_us >= self.again_us && outbox.after(self.passed).is_none() {
             self.passed = None;
         }
         let went = match outbox.after(self.passed) {
@@ -115,19 +116,26 @@ impl Delivery {
         now: Clocks,
         send: &mut impl FnMut(&Report) -> Result<Answer, Failure>,
     ) -> Went {
-        let disk = |error: std::io::Error| (None, format!("the spool: {error}"));
-        let report = match outbox.read(place, now).map_err(disk)? {
-            Ok(report) => report,
-            Err(why) => {
-                outbox.put_aside(place).map_err(disk)?;
-                return Ok(Some(format!("a report on disk cannot be read and was put aside: {why}")));
+        let (report, may_be_aside) = match outbox.read(place, now) {
+            Ok(Ok(read)) => read,
+            Ok(Err(why)) => {
+                let put =
+                    outbox.put_aside(place).map_or_else(|error| error.to_string(), |()| "it was put aside".into());
+                return Ok(Some(format!("a report on disk cannot be read: {why}; {put}")));
+            }
+            Err(error) => {
+                outbox.failed();
+                self.pass_over(place, now);
+                return Ok(Some(format!("a report on disk cannot be read now: {error}")));
             }
         };
-        match deliver(outbox, &report, send) {
+        match deliver(outbox, &report, may_be_aside, send) {
             Ok(said) => {
-                outbox.done(place).map_err(disk)?;
                 self.stuck = None;
-                Ok(said)
+                // A file that stays is sent again after the next start, and known then.
+                let left =
+                    outbox.done(place).err().map(|error| format!("a file of the spool cannot be removed: {error}"));
+                Ok(left.or(said))
             }
             Err(Failure::Later { after, why }) => {
                 let tries = self.stuck.filter(|(stuck, _)| *stuck == place).map_or(1, |(_, tries)| tries + 1);
@@ -181,11 +189,12 @@ impl Delivery {
 fn deliver(
     outbox: &Outbox,
     report: &Report,
+    may_be_aside: bool,
     send: &mut impl FnMut(&Report) -> Result<Answer, Failure>,
 ) -> Result<Option<String>, Failure> {
     match send(report) {
-        Ok(answer) if answer.records.iter().any(comes_again) => {
-            Err(Failure::Held("the node's clock is off, and the service keeps no more of such records aside".into()))
+        Ok(answer) if answer.records.iter().any(|record| comes_again(record, may_be_aside)) => {
+            Err(Failure::Held("the node's clock is off; reports that this would harm wait until it is right".into()))
         }
         Ok(answer) => {
             let said = dead_letters(outbox, report, &answer);
@@ -194,8 +203,8 @@ fn deliver(
         }
         Err(Failure::Never(_)) if report.segments.len() > 1 => {
             let (first, second) = report.segments.split_at(report.segments.len() / 2);
-            let said = deliver(outbox, &part(report, first), send)?;
-            Ok(deliver(outbox, &part(report, second), send)?.or(said))
+            let said = deliver(outbox, &part(report, first), may_be_aside, send)?;
+            Ok(deliver(outbox, &part(report, second), may_be_aside, send)?.or(said))
         }
         Err(Failure::Never(why)) => {
             let letter = serde_json::json!({ "why": why, "report": report });
@@ -208,9 +217,10 @@ fn deliver(
     }
 }
 
-/// Whether a record was turned away for a reason that passes.
-fn comes_again(record: &gpuledger_wire::RecordAnswer) -> bool {
-    record.outcome == Outcome::Rejected && record.code == Some(RecordCode::ClockOff)
+/// Whether a record was turned away for a reason that passes: because the clock is off, where the service keeps no more of such aside;
+/// or where it must not be aside at all.
+fn comes_again(record: &gpuledger_wire::RecordAnswer, may_be_aside: bool) -> bool {
+    record.code == Some(RecordCode::ClockOff) && (record.outcome == Outcome::Rejected || !may_be_aside)
 }
 
 /// Keeps the records that were not taken for people to look at; what is said of the last of them.

@@ -100,6 +100,15 @@ struct Sending<'scope, 'outbox> {
     delivers: ScopedJoinHandle<'scope, ()>,
 }
 
+/// Tells an outbox, when this goes, that nothing more is put.
+struct EndsWith<'outbox>(&'outbox Outbox);
+
+impl Drop for EndsWith<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// Looks and reports in this thread, and sends in another, until it is told to end.
 fn watch_and_deliver(config: &Config, node: &mut Node, uplink: &Uplink) -> Result<(), String> {
     let folder = config.spool.display();
@@ -108,17 +117,18 @@ fn watch_and_deliver(config: &Config, node: &mut Node, uplink: &Uplink) -> Resul
     })?;
     if found != Found::default() {
         log_line(&format!(
-            "{folder}: {} reports wait; {} bytes of one whose writing was cut off, {} other bytes that cannot be read",
-            found.reports, found.torn_bytes, found.damaged_bytes
+            "{folder}: {} reports wait; {} bytes of one whose writing was cut off, {} other bytes that cannot be read, {} files that \
+             cannot be read or find no room",
+            found.reports, found.torn_bytes, found.damaged_bytes, found.left_files
         ));
     }
     let outbox = Outbox::new(spool, node.boot_id());
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("delivery".into());
         let delivers = thread.spawn_scoped(scope, || deliver(&outbox, uplink)).map_err(|error| error.to_string())?;
-        let watched = watch(config, node, Some(&Sending { outbox: &outbox, delivers }));
-        outbox.end();
-        watched
+        // Whatever ends this, a panic too, ends the other.
+        let _end = EndsWith(&outbox);
+        watch(config, node, Some(&Sending { outbox: &outbox, delivers }))
     })
 }
 
@@ -243,11 +253,17 @@ fn report(node: &mut Node, at: Clocks, outbox: Option<&Outbox>) -> Result<Vec<St
     if is_misplaced {
         node.end();
     }
-    let report = node.report(at.boot_us);
-    let kept = outbox.put(report.clone());
-    if kept.finished {
-        node.kept(&report);
-    }
+    let kept = loop {
+        let report = node.report(at.boot_us);
+        let kept = outbox.put(report.clone(), node.clock_is_off());
+        if kept.finished {
+            node.kept(&report);
+        }
+        // A report has room for so many.
+        if !kept.finished || node.waiting() == 0 {
+            break kept;
+        }
+    };
     if is_misplaced && kept.finished {
         log_line("the clock was wrong when this began to look, and is another now: it begins anew");
         node.begin_anew(at, getrandom::u32().map_err(|error| error.to_string())?);

@@ -212,12 +212,14 @@ impl Node {
         }
         self.note_limits(&owners);
         let told = self.settings.as_ref().map(|settings| settings.cuts_us.as_slice());
-        let from = self.last.map_or(at_us, |last| last.boot_us);
+        // A GPU that was not read at the last look is told of since the one before.
+        let from = self.attributor.tells_from_us(&sample).unwrap_or(at_us);
         let offset = self.wall_minus_boot_us;
         let cuts = cuts_between(from + offset, at_us + offset, told);
         let boot_cuts: Vec<i64> = cuts.iter().map(|cut| cut - offset).collect();
         let attributed = self.attributor.look(&sample, &boot_cuts);
         self.segments.take(&attributed.pieces, at_us, offset, &cuts);
+        self.segments.forget_hours_before(self.attributor.may_tell_from_us().unwrap_or(at_us).min(at_us) + offset);
         for (unit, gpu) in &attributed.born {
             self.units.insert(unit.clone(), (gpu.clone(), None));
         }
@@ -387,6 +389,12 @@ impl Node {
         let held: BTreeSet<JobId> =
             self.segments.finished().chain(self.segments.open()).filter_map(|named| named.job.clone()).collect();
         self.jobs.retain(|job, _| held.contains(job) || self.owners.jobs.contains_key(job));
+    }
+
+    /// Whether the service last said that the clock of the start is off.
+    #[must_use]
+    pub const fn clock_is_off(&self) -> bool {
+        self.clock_is_off
     }
 
     /// Whether what is placed in time by the clock of the start should be placed by that of now: the service says that the former is

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use gpuledger_wire::{Answer, Clocks, Report};
 
-use crate::spool::{Kept, Place, Spool};
+use crate::spool::{Kept, Place, Spool, Stored};
 
 /// What waits.
 #[derive(Debug)]
@@ -61,10 +61,11 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a report, on disk as far as the disk takes it, and wakes who sends.
-    pub fn put(&self, mut report: Report) -> Kept {
+    /// Keeps a report, on disk as far as the disk takes it, and wakes who sends. `clock_is_off` is what the service last said of the clock
+    /// by which it is placed.
+    pub fn put(&self, mut report: Report, clock_is_off: bool) -> Kept {
         let mut state = self.state();
-        let kept = state.spool.put(&report);
+        let kept = state.spool.put(&report, clock_is_off);
         state.tally.spool_failures += count(kept.failures.len());
         if kept.finished {
             report.segments = Vec::new();
@@ -126,10 +127,16 @@ impl Outbox {
         self.state().spool.after(place)
     }
 
-    /// A report on disk, with the clocks of now.
-    pub(crate) fn read(&self, place: Place, now: Clocks) -> io::Result<Result<Report, String>> {
-        let report = self.state().spool.read(place)?;
-        Ok(report.map(|report| self.at(report, now)))
+    /// A report on disk, with the clocks of now; and whether the service is to keep it aside, if it takes its clock to be off. Of an
+    /// earlier boot whose clock was right it is the clock of now that is off: nobody would move it to its place afterwards.
+    pub(crate) fn read(&self, place: Place, now: Clocks) -> io::Result<Result<(Report, bool), String>> {
+        let stored = self.state().spool.read(place)?;
+        // The clocks of an earlier boot that was off are all that tells of it: they say so again.
+        let as_made = |stored: &Stored| stored.clock_is_off && !self.is_of_this_boot(&stored.report);
+        Ok(stored.map(|stored| {
+            let may_be_aside = stored.clock_is_off || self.is_of_this_boot(&stored.report);
+            (if as_made(&stored) { stored.report } else { self.at(stored.report, now) }, may_be_aside)
+        }))
     }
 
     /// The newest report of what is open, with the clocks of now; nobody else gets it.
@@ -144,14 +151,23 @@ impl Outbox {
 
     /// A report as if it were made now: the service looks at its clocks to see whether the node's are right. The segments of a boot
     /// are placed by one difference between the two clocks; of an earlier boot nothing but it is left.
+    ///
+    /// What was told last may lie ahead of the wall clock of now, where a clock within the service's bounds was ahead and was set since.
     fn at(&self, report: Report, now: Clocks) -> Report {
         let offset = report.clocks.wall_us.saturating_sub(report.clocks.boot_us);
-        let clocks = if report.boot_id == self.boot_id {
+        let clocks = if self.is_of_this_boot(&report) {
             Clocks { wall_us: now.boot_us.saturating_add(offset), boot_us: now.boot_us }
         } else {
-            Clocks { wall_us: now.wall_us, boot_us: now.wall_us.saturating_sub(offset) }
+            let ends = report.segments.iter().map(|segment| segment.end_us);
+            let wall_us = ends.fold(now.wall_us, i64::max);
+            Clocks { wall_us, boot_us: wall_us.saturating_sub(offset) }
         };
         Report { clocks, ..report }
+    }
+
+    /// Whether a report was made in this boot.
+    fn is_of_this_boot(&self, report: &Report) -> bool {
+        report.boot_id == self.boot_id
     }
 
     /// Notes that a report was taken.

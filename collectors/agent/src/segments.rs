@@ -73,8 +73,12 @@ impl Segments {
         for key in ended {
             self.finish(&key);
         }
-        // Numbers of hours that are over are not given out any more.
-        let hour = until - until.rem_euclid(HOUR_US);
+    }
+
+    /// Forgets which numbers were given out in hours that ended an hour before an instant of the wall clock, or earlier. Nothing may be
+    /// told of them after this.
+    pub fn forget_hours_before(&mut self, wall_us: i64) {
+        let hour = wall_us - wall_us.rem_euclid(HOUR_US);
         self.next.retain(|known, _| *known >= hour - HOUR_US);
     }
 

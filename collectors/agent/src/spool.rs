@@ -5,7 +5,7 @@
 //! answered. Removing the file is the acknowledgement: between an answer and it, the agent may end, and the report is sent again, which
 //! the service knows. What was open is kept beside them in one file that is replaced whole, and becomes a report at the next start.
 //!
-//! What cannot be read is passed over to the next frame, counted, and kept for people to look at; it never holds up the rest. Some space
+//! What cannot be read is passed over to the next frame, counted, and kept for people to look at; it does not hold up the rest. Some space
 //! is held in reserve, so that a disk that others fill takes what is finished for some days more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use gpuledger_wire::{Epoch, RecordName, Report};
+use serde::{Deserialize, Serialize};
 
 use crate::segments::name_of;
 
@@ -48,6 +49,19 @@ pub struct Found {
     pub torn_bytes: u64,
     /// Other bytes that could not be read. The file was copied aside.
     pub damaged_bytes: u64,
+    /// Files that the disk does not give, or that find no room as finished. They are left for the next start.
+    pub left_files: usize,
+}
+
+/// A report as it is on disk: whoever knows reports can read it as one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// The report.
+    #[serde(flatten)]
+    pub report: Report,
+    /// Whether the service had said, when it was made, that its clock is off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clock_is_off: bool,
 }
 
 /// What became of a report.
@@ -113,7 +127,10 @@ impl Spool {
     /// Where the frames of a file are.
     fn take_up(&mut self, file: u64, found: &mut Found) -> io::Result<()> {
         let path = self.path(file);
-        let bytes = std::fs::read(&path)?;
+        let Ok(bytes) = std::fs::read(&path) else {
+            found.left_files += 1;
+            return Ok(());
+        };
         let read = frames(&bytes);
         self.bytes += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         found.torn_bytes += read.torn_bytes;
@@ -144,19 +161,26 @@ impl Spool {
             .filter(|name| *name == OPEN || name.strip_prefix(WAITS).is_some_and(|rest| rest.parse::<u64>().is_ok()))
         {
             let path = self.folder.join(name);
-            let bytes = std::fs::read(&path)?;
+            let Ok(bytes) = std::fs::read(&path) else {
+                found.left_files += 1;
+                continue;
+            };
             let packed = frames(&bytes).frames.first().and_then(|frame| payload(&bytes, *frame));
-            let Some(mut report) = packed.and_then(|packed| unpacked(packed).ok()) else {
+            let Some(mut stored) = packed.and_then(|packed| unpacked(packed).ok()) else {
                 found.damaged_bytes += wide(bytes.len());
                 std::fs::rename(&path, self.folder.join(format!("{name}.damaged")))?;
                 continue;
             };
-            let finished = self.names(report.epoch)?;
+            let report = &mut stored.report;
+            let finished = self.names(report.epoch);
             report.segments.append(&mut report.head);
             report.segments.retain(|segment| !finished.contains(&name_of(segment)));
-            if report.segments.is_empty() || self.keep(&report).is_ok() {
+            if report.segments.is_empty() || self.keep(&stored).is_ok() {
                 std::fs::remove_file(path)?;
-            } else if name == OPEN {
+                continue;
+            }
+            found.left_files += 1;
+            if name == OPEN {
                 std::fs::rename(&path, self.folder.join(format!("{WAITS}{next:020}")))?;
                 next += 1;
             }
@@ -165,38 +189,35 @@ impl Spool {
     }
 
     /// Names of the segments of an epoch that are kept.
-    fn names(&self, epoch: Epoch) -> io::Result<BTreeSet<RecordName>> {
-        let mut names = BTreeSet::new();
-        for place in self.reports.keys() {
-            if let Some(report) = self.read(*place)?.ok().filter(|report| report.epoch == epoch) {
-                names.extend(report.segments.iter().map(name_of));
-            }
-        }
-        Ok(names)
+    fn names(&self, epoch: Epoch) -> BTreeSet<RecordName> {
+        let reports = self.reports.keys().filter_map(|place| self.read(*place).ok()?.ok());
+        let of_epoch = reports.map(|stored| stored.report).filter(|report| report.epoch == epoch);
+        of_epoch.flat_map(|report| report.segments).map(|segment| name_of(&segment)).collect()
     }
 
     /// Keeps a report: what it has of finished segments, and what is open in the place of what was. What could not be kept as
     /// finished is kept with what is open, if that can be written.
-    pub fn put(&mut self, report: &Report) -> Kept {
+    pub fn put(&mut self, report: &Report, clock_is_off: bool) -> Kept {
         let mut kept = Kept { finished: true, failures: Vec::new() };
         if !report.segments.is_empty() {
             // It has the number of the report before: without a head, it must not take the place of that one's.
             let sequence = report.sequence.saturating_sub(1);
-            if let Err(error) = self.keep(&Report { head: Vec::new(), sequence, ..report.clone() }) {
+            let finished = Report { head: Vec::new(), sequence, ..report.clone() };
+            if let Err(error) = self.keep(&Stored { report: finished, clock_is_off }) {
                 kept.failures.push(format!("what is finished stays in memory: {error}"));
                 kept.finished = false;
             }
         }
         let open =
             Report { segments: if kept.finished { Vec::new() } else { report.segments.clone() }, ..report.clone() };
-        if let Err(error) = self.keep_open(&open) {
+        if let Err(error) = self.keep_open(&Stored { report: open, clock_is_off }) {
             kept.failures.push(format!("what is open is not on disk as it is now: {error}"));
         }
         kept
     }
 
     /// Keeps a report of finished segments. When this returns, it outlives a loss of power.
-    fn keep(&mut self, report: &Report) -> io::Result<()> {
+    fn keep(&mut self, report: &Stored) -> io::Result<()> {
         let frame = framed(report)?;
         let length = wide(frame.len());
         if self.bytes.saturating_add(length) > self.limit_bytes {
@@ -254,7 +275,7 @@ impl Spool {
     }
 
     /// Keeps what is open, in the place of what was. Where it cannot be written, what was stays: it is less, and no less true.
-    fn keep_open(&self, report: &Report) -> io::Result<()> {
+    fn keep_open(&self, report: &Stored) -> io::Result<()> {
         let (path, new) = (self.folder.join(OPEN), self.folder.join("open.new"));
         let write = || {
             let mut file = private().truncate(true).open(&new)?;
@@ -298,7 +319,7 @@ impl Spool {
     ///
     /// # Errors
     /// Where the file cannot be read.
-    pub fn read(&self, place: Place) -> io::Result<Result<Report, String>> {
+    pub fn read(&self, place: Place) -> io::Result<Result<Stored, String>> {
         let length = usize::try_from(self.reports.get(&place).copied().unwrap_or(0)).unwrap_or(0);
         let mut file = File::open(self.path(place.file))?;
         file.seek(SeekFrom::Start(place.offset))?;
@@ -328,9 +349,10 @@ impl Spool {
     /// Lets go of a report that cannot be read any more. Its file is copied for people to look at.
     ///
     /// # Errors
-    /// Where its file could not be copied or removed.
+    /// Where its file could not be removed.
     pub fn put_aside(&mut self, place: Place) -> io::Result<()> {
-        std::fs::copy(self.path(place.file), self.folder.join(format!("{:020}.damaged", place.file)))?;
+        // Where there is no room for a copy, that must not keep the others from being sent, which makes some.
+        let _ = std::fs::copy(self.path(place.file), self.folder.join(format!("{:020}.damaged", place.file)));
         self.done(place)
     }
 
@@ -372,7 +394,7 @@ fn private() -> OpenOptions {
     options
 }
 
-fn framed(report: &Report) -> io::Result<Vec<u8>> {
+fn framed(report: &Stored) -> io::Result<Vec<u8>> {
     let packed = zstd::encode_all(serde_json::to_vec(report)?.as_slice(), LEVEL)?;
     let length = u32::try_from(packed.len()).map_err(io::Error::other)?;
     let mut frame = Vec::with_capacity(HEADER.saturating_add(packed.len()));
@@ -383,7 +405,7 @@ fn framed(report: &Report) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-fn unpacked(packed: &[u8]) -> Result<Report, String> {
+fn unpacked(packed: &[u8]) -> Result<Stored, String> {
     let json = zstd::decode_all(packed).map_err(|error| error.to_string())?;
     serde_json::from_slice(&json).map_err(|error| error.to_string())
 }

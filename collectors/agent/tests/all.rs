@@ -12,6 +12,8 @@ mod law;
 mod machine;
 #[path = "all/memory.rs"]
 mod memory;
+#[path = "all/sending.rs"]
+mod sending;
 #[path = "all/waiting.rs"]
 mod waiting;
 
@@ -260,4 +262,34 @@ fn segments_end_at_cuts_and_breaks_and_are_numbered_within_their_hour() {
     let (start, end) = (HOUR_US - S, HOUR_US + HOUR_US / 4 + S);
     assert_eq!(cuts_between(start, end, None), [HOUR_US, HOUR_US * 5 / 4]);
     assert_eq!(cuts_between(start, end, Some(&[HOUR_US + 7])), [HOUR_US, HOUR_US + 7]);
+}
+
+#[test]
+fn a_gpu_that_is_not_read_beside_an_hours_edge_is_cut_there_and_numbers_of_that_hour_are_kept() {
+    let mut attributor = Attributor::new(rules(10));
+    let mut segments = Segments::default();
+    // The node was booted 20 s before an hour; the GPU is not read for two hours, and held before and after.
+    let offset = 500_000 * HOUR_US - 20 * S;
+    let two_hours = 2 * 3_600;
+    let looks = [(0, true), (10, true), (21, false), (4_000, false), (two_hours, true), (two_hours + 10, true)];
+    for (second, read) in looks {
+        let sample = at(second, if read { whole(&[("a", Some(0))]) } else { Seen::NotRead });
+        let from = attributor.tells_from_us(&sample).unwrap_or(sample.at_us);
+        let cuts = cuts_between(from + offset, sample.at_us + offset, Some(&[]));
+        let boot_cuts: Vec<i64> = cuts.iter().map(|cut| cut - offset).collect();
+        let pieces = attributor.look(&sample, &boot_cuts).pieces;
+        segments.take(&pieces, sample.at_us, offset, &cuts);
+        segments.forget_hours_before(attributor.may_tell_from_us().unwrap() + offset);
+    }
+    segments.finish_all();
+    let told: Vec<_> = segments
+        .finished()
+        .map(|named| {
+            let (start, end) = (named.segment.start_us - offset, named.segment.end_us - offset);
+            assert!(end - start <= HOUR_US && (start + offset) / HOUR_US == (end + offset - 1) / HOUR_US);
+            (start / S, end / S, named.name.number)
+        })
+        .collect();
+    // The second piece of the first hour has a number of its own, though the hour was over when it became known.
+    assert_eq!(told, [(0, 10, 0), (10, 20, 1), (20, 3_620, 0), (3_620, two_hours + 10, 0)]);
 }

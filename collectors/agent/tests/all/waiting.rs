@@ -1,23 +1,16 @@
-//! What is kept on disk until it is acknowledged, and how it is sent.
+//! What is kept on disk until it is acknowledged.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use gpuledger_agent::delivery::{Delivery, Failure, Step, delay};
-use gpuledger_agent::outbox::Outbox;
-use gpuledger_agent::segments::name_of;
 use gpuledger_agent::spool::{Found, Spool};
-use gpuledger_wire::{
-    Answer, Clocks, Epoch, Facts, Job, Outcome, PROTOCOL, RecordAnswer, RecordCode, RecordName, Report, Segment,
-    Settings, State, Telemetry, Unit, UnitKind,
-};
+use gpuledger_wire::{Clocks, Epoch, Facts, Job, PROTOCOL, Report, Segment, State, Telemetry, Unit, UnitKind};
 
 use super::{HOUR_US, S, gpu};
 
-const BOOTED_FOR_US: i64 = 5_000 * S;
-const HOUR: i64 = 480_000 * HOUR_US;
+pub(crate) const BOOTED_FOR_US: i64 = 5_000 * S;
+pub(crate) const HOUR: i64 = 480_000 * HOUR_US;
 
 /// A segment of ten seconds.
 fn segment(number: u32) -> Segment {
@@ -38,7 +31,7 @@ fn segment(number: u32) -> Segment {
 }
 
 /// A report with these finished and open segments. Each job is named by its segment.
-fn report(sequence: u64, finished: &[u32], open: &[u32]) -> Report {
+pub(crate) fn report(sequence: u64, finished: &[u32], open: &[u32]) -> Report {
     let jobs: Vec<Job> = finished
         .iter()
         .chain(open)
@@ -72,16 +65,16 @@ fn report(sequence: u64, finished: &[u32], open: &[u32]) -> Report {
     }
 }
 
-fn opened(folder: &Path) -> (Spool, Found) {
+pub(crate) fn opened(folder: &Path) -> (Spool, Found) {
     Spool::open(folder, 64 << 20).unwrap()
 }
 
 /// The numbers of the finished segments on disk, report by report.
-fn numbers(spool: &Spool) -> Vec<Vec<u32>> {
+pub(crate) fn numbers(spool: &Spool) -> Vec<Vec<u32>> {
     let mut all = Vec::new();
     let mut place = spool.after(None);
     while let Some(at) = place {
-        let report = spool.read(at).unwrap().unwrap();
+        let report = spool.read(at).unwrap().unwrap().report;
         assert!(report.head.is_empty() && report.segments.iter().all(|told| told.job.is_some()));
         all.push(report.segments.iter().map(|told| told.number).collect());
         place = spool.after(place);
@@ -90,7 +83,7 @@ fn numbers(spool: &Spool) -> Vec<Vec<u32>> {
 }
 
 /// The files of a folder that end so.
-fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     all.filter(|path| path.to_str().unwrap().ends_with(ending)).collect()
 }
@@ -99,7 +92,7 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 fn three(folder: &Path) -> (PathBuf, Vec<u8>) {
     let (mut spool, _) = opened(folder);
     for (sequence, number) in [(1, 0), (2, 1), (3, 2)] {
-        assert!(spool.put(&report(sequence, &[number], &[])).finished);
+        assert!(spool.put(&report(sequence, &[number], &[]), false).finished);
     }
     let file = files(folder, ".spool").pop().unwrap();
     let bytes = fs::read(&file).unwrap();
@@ -113,8 +106,8 @@ fn what_is_kept_is_there_after_the_next_start_until_it_is_answered() {
     let (mut spool, found) = opened(&at);
     assert_eq!(found, Found::default());
     assert!(Spool::open(&at, 64 << 20).unwrap_err().to_string().contains("another agent"));
-    assert!(spool.put(&report(4, &[0, 1], &[2])).finished);
-    assert!(spool.put(&report(5, &[2], &[3])).finished);
+    assert!(spool.put(&report(4, &[0, 1], &[2]), false).finished);
+    assert!(spool.put(&report(5, &[2], &[3]), false).finished);
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&at), mode(&at.join("open")), mode(&files(&at, ".spool")[0])), (0o700, 0o600, 0o600));
     drop(spool);
@@ -123,7 +116,11 @@ fn what_is_kept_is_there_after_the_next_start_until_it_is_answered() {
     assert_eq!(found, Found { reports: 3, ..Found::default() });
     assert_eq!(numbers(&spool), [vec![0, 1], vec![2], vec![3]]);
     let first = spool.after(None).unwrap();
-    assert_eq!(spool.read(first).unwrap().unwrap().sequence, 3, "a report without a head takes the place of none");
+    assert_eq!(
+        spool.read(first).unwrap().unwrap().report.sequence,
+        3,
+        "a report without a head takes the place of none"
+    );
     spool.done(first).unwrap();
     drop(spool);
     // A file goes with its last report.
@@ -140,9 +137,9 @@ fn a_kill_between_the_two_writes_finishes_nothing_twice() {
     let folder = tempfile::tempdir().unwrap();
     let open = folder.path().join("open");
     let (mut spool, _) = opened(folder.path());
-    spool.put(&report(1, &[], &[0, 1]));
+    spool.put(&report(1, &[], &[0, 1]), false);
     let before = fs::read(&open).unwrap();
-    spool.put(&report(2, &[0], &[1, 2]));
+    spool.put(&report(2, &[0], &[1, 2]), false);
     drop(spool);
     fs::write(&open, before).unwrap();
     assert_eq!(numbers(&opened(folder.path()).0), [vec![0], vec![1]]);
@@ -161,7 +158,7 @@ fn a_file_that_was_cut_off_at_any_length_keeps_the_reports_before() {
         let whole = ends.iter().filter(|end| **end <= length).count() - 1;
         assert_eq!(numbers(&spool), [vec![0], vec![1], vec![2]][..whole], "{length}");
         let torn = u64::try_from(length - ends[whole]).unwrap();
-        assert_eq!(found, Found { reports: whole, torn_bytes: torn, damaged_bytes: 0 }, "{length}");
+        assert_eq!(found, Found { reports: whole, torn_bytes: torn, ..Found::default() }, "{length}");
     }
 }
 
@@ -196,7 +193,7 @@ fn a_full_spool_says_so_keeps_what_it_has_and_goes_on_when_there_is_room() {
     let mut sequence = 0;
     let kept = loop {
         sequence += 1;
-        let kept = spool.put(&report(sequence, &[u32::try_from(sequence).unwrap()], &[]));
+        let kept = spool.put(&report(sequence, &[u32::try_from(sequence).unwrap()], &[]), false);
         if !kept.finished {
             break kept;
         }
@@ -212,21 +209,21 @@ fn a_full_spool_says_so_keeps_what_it_has_and_goes_on_when_there_is_room() {
     while let Some(place) = spool.after(None) {
         spool.done(place).unwrap();
     }
-    assert!(spool.put(&report(99, &[99], &[])).finished);
+    assert!(spool.put(&report(99, &[99], &[]), false).finished);
 }
 
 #[test]
 fn a_start_on_a_full_spool_keeps_what_was_open_for_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let (mut spool, _) = opened(folder.path());
-    spool.put(&report(1, &[0], &[1]));
+    spool.put(&report(1, &[0], &[1]), false);
     let full = spool.bytes();
     drop(spool);
     for sequence in [2, 3] {
         // It starts all the same, and what is open then takes nobody's place.
         let (mut spool, found) = Spool::open(folder.path(), full).unwrap();
         assert_eq!((found.reports, numbers(&spool)), (1, vec![vec![0]]));
-        spool.put(&report(sequence, &[], &[u32::try_from(sequence).unwrap()]));
+        spool.put(&report(sequence, &[], &[u32::try_from(sequence).unwrap()]), false);
     }
     let mut all = numbers(&opened(folder.path()).0);
     all.sort();
@@ -241,10 +238,10 @@ fn space_in_reserve_is_used_when_the_disk_takes_no_more_and_taken_again_later() 
     assert_eq!(reserve.metadata().unwrap().len(), 1 << 20);
     // The next file cannot be made while something else has its name, which is what a write that fails looks like here.
     fs::create_dir(folder.path().join(format!("{:020}.spool", 0))).unwrap();
-    let kept = spool.put(&report(1, &[0], &[]));
+    let kept = spool.put(&report(1, &[0], &[]), false);
     assert!(!kept.finished && !reserve.exists(), "{kept:?}");
     fs::remove_dir(folder.path().join(format!("{:020}.spool", 0))).unwrap();
-    assert!(spool.put(&report(2, &[0], &[])).finished);
+    assert!(spool.put(&report(2, &[0], &[]), false).finished);
     spool.done(spool.after(None).unwrap()).unwrap();
     assert!(reserve.exists());
 }
@@ -272,7 +269,7 @@ fn on_a_small_disk() {
 fn a_disk_that_fills_loses_nothing_that_was_kept_and_stops_nothing() {
     let Some(folder) = std::env::var_os(SMALL_DISK).map(PathBuf::from) else { return on_a_small_disk() };
     let (mut spool, _) = opened(&folder.join("spool"));
-    spool.put(&report(1, &[0], &[1]));
+    spool.put(&report(1, &[0], &[1]), false);
     // Others take what is left, a page at a time.
     let mut filler = fs::File::create(folder.join("filler")).unwrap();
     while std::io::Write::write_all(&mut filler, &[1; 4_096]).is_ok() {}
@@ -281,7 +278,7 @@ fn a_disk_that_fills_loses_nothing_that_was_kept_and_stops_nothing() {
     let why = loop {
         sequence += 1;
         let numbers: Vec<u32> = (sequence..sequence + 40).map(|number| number * 40).collect();
-        let put = spool.put(&report(u64::from(sequence), &numbers, &[1]));
+        let put = spool.put(&report(u64::from(sequence), &numbers, &[1]), false);
         if !put.finished {
             break put.failures;
         }
@@ -296,198 +293,9 @@ fn a_disk_that_fills_loses_nothing_that_was_kept_and_stops_nothing() {
     assert_eq!(numbers(&spool).len(), found.reports);
     drop(filler);
     fs::remove_file(folder.join("filler")).unwrap();
-    assert!(spool.put(&report(9_999, &[7], &[])).finished);
+    assert!(spool.put(&report(9_999, &[7], &[]), false).finished);
     while let Some(place) = spool.after(None) {
         spool.done(place).unwrap();
     }
     assert!(folder.join("spool/reserve").metadata().is_ok_and(|held| held.len() == 1 << 20));
-}
-
-/// A service that answers as it is told to: why it does not take a report, where it does not.
-struct Service<F> {
-    sent: Vec<Report>,
-    rule: F,
-}
-
-impl<F: FnMut(&Report) -> Option<Failure>> Service<F> {
-    fn new(rule: F) -> Service<F> {
-        Service { sent: Vec::new(), rule }
-    }
-
-    fn take(&mut self, report: &Report) -> Result<Answer, Failure> {
-        self.sent.push(report.clone());
-        match (self.rule)(report) {
-            Some(failure) => Err(failure),
-            None => Ok(answer(report, |_| Outcome::Accepted)),
-        }
-    }
-
-    /// The numbers of what was taken or refused, report by report; those of a head are negative.
-    fn numbers(&self) -> Vec<Vec<i64>> {
-        let of = |report: &Report| {
-            let finished = report.segments.iter().map(|told| i64::from(told.number));
-            finished.chain(report.head.iter().map(|told| -i64::from(told.number))).collect()
-        };
-        self.sent.iter().map(of).collect()
-    }
-}
-
-fn answer(report: &Report, outcome: impl Fn(RecordName) -> Outcome) -> Answer {
-    let records = report.segments.iter().map(name_of);
-    let records = records.map(|record| RecordAnswer {
-        record: Some(record),
-        outcome: outcome(record),
-        code: (outcome(record) == Outcome::Conflict).then_some(RecordCode::OtherContent),
-        message: String::new(),
-    });
-    let settings =
-        Settings { version: "1".into(), cuts_us: Vec::new(), sample_interval_us: 10 * S, report_interval_us: 60 * S };
-    Answer { protocol: PROTOCOL, records: records.collect(), head: None, settings }
-}
-
-fn clocks(second: i64) -> Clocks {
-    Clocks { wall_us: HOUR + second * S, boot_us: BOOTED_FOR_US + second * S }
-}
-
-fn later(why: &str) -> Failure {
-    Failure::Later { after: None, why: why.into() }
-}
-
-/// Steps until nothing is left to send or it waits.
-fn steps(
-    delivery: &mut Delivery,
-    outbox: &Outbox,
-    second: i64,
-    service: &mut Service<impl FnMut(&Report) -> Option<Failure>>,
-) -> Step {
-    loop {
-        match delivery.step(outbox, clocks(second), 0, |report| service.take(report)) {
-            Step::Went(_) => {}
-            other => return other,
-        }
-    }
-}
-
-#[test]
-fn the_oldest_goes_first_and_what_is_open_last_and_an_answer_is_the_end_of_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let outbox = Outbox::new(opened(folder.path()).0, "b-1");
-    for (sequence, finished, open) in [(1, vec![0], vec![1]), (2, vec![1], vec![2]), (3, vec![], vec![2, 3])] {
-        assert!(outbox.put(report(sequence, &finished, &open)).finished);
-    }
-    let mut service = Service::new(|_| None);
-    assert_eq!(steps(&mut Delivery::default(), &outbox, 700, &mut service), Step::Nothing);
-    assert_eq!(service.numbers(), [vec![0], vec![1], vec![-2, -3]]);
-    // Clocks are those of now, by the difference by which segments were placed.
-    assert!(service.sent.iter().all(|report| report.clocks == clocks(700)));
-    let tally = outbox.tally();
-    assert_eq!((tally.reports_taken, tally.spool_reports, tally.spool_bytes), (3, 0, 0));
-    assert_eq!(outbox.answers().len(), 1, "settings, once");
-    assert_eq!(steps(&mut Delivery::default(), &outbox, 760, &mut service), Step::Nothing);
-}
-
-#[test]
-fn an_outage_is_waited_out_with_growing_pauses_and_what_the_service_asks_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let outbox = Outbox::new(opened(folder.path()).0, "b-1");
-    outbox.put(report(1, &[0], &[1]));
-    let mut delivery = Delivery::default();
-    let mut waits = Vec::new();
-    for _ in 0..10 {
-        let mut down = Service::new(|_| Some(later("nobody listens")));
-        let Step::Wait { delay, why } = steps(&mut delivery, &outbox, 0, &mut down) else { panic!() };
-        assert_eq!(why, "nobody listens");
-        waits.push(delay.as_millis());
-        outbox.put(report(2, &[], &[1]));
-    }
-    assert_eq!(waits, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]);
-    assert_eq!((delay(1, u32::MAX), delay(40, u32::MAX)), (Duration::from_secs(1), Duration::from_secs(120)));
-    let busy = |_: &Report| Some(Failure::Later { after: Some(Duration::from_secs(300)), why: "busy".into() });
-    let waits = steps(&mut delivery, &outbox, 0, &mut Service::new(busy));
-    assert_eq!(waits, Step::Wait { delay: Duration::from_secs(300), why: "busy".into() });
-    let mut up = Service::new(|_| None);
-    assert_eq!(steps(&mut delivery, &outbox, 1_000, &mut up), Step::Nothing);
-    assert!(up.numbers().contains(&vec![-1]), "{:?}", up.numbers());
-    assert_eq!(outbox.tally().reports_failed, 11);
-}
-
-#[test]
-fn a_batch_that_is_always_refused_costs_the_record_to_blame_and_holds_up_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let outbox = Outbox::new(opened(folder.path()).0, "b-1");
-    outbox.put(report(1, &[0, 1, 2, 3, 4], &[]));
-    outbox.put(report(2, &[5], &[6]));
-    let bad = |report: &Report| report.jobs.iter().any(|job| job.source_id == "job-3");
-    let mut service = Service::new(|report| bad(report).then(|| Failure::Never("a name cannot be".into())));
-    assert_eq!(steps(&mut Delivery::default(), &outbox, 700, &mut service), Step::Nothing);
-    let taken = service.sent.iter().filter(|report| !bad(report));
-    let numbers: Vec<u32> = taken.flat_map(|report| report.segments.iter().map(|told| told.number)).collect();
-    assert_eq!(numbers, [0, 1, 2, 4, 5]);
-    let letters = fs::read_to_string(folder.path().join("dead-letters.jsonl")).unwrap();
-    assert_eq!((letters.lines().count(), letters.contains("a name cannot be") && letters.contains("job-3")), (1, true));
-    let tally = outbox.tally();
-    assert_eq!((tally.records_refused, tally.spool_reports), (1, 0));
-    // Parts name their own units and jobs alone.
-    let alone = service.sent.iter().find(|report| report.segments.len() == 1 && !bad(report)).unwrap();
-    assert_eq!((alone.jobs.len(), alone.segments[0].job), (1, Some(0)));
-}
-
-#[test]
-fn records_that_the_service_holds_otherwise_are_dead_letters() {
-    let folder = tempfile::tempdir().unwrap();
-    let outbox = Outbox::new(opened(folder.path()).0, "b-1");
-    outbox.put(report(1, &[0, 1], &[]));
-    let conflict = |name: RecordName| if name.number == 1 { Outcome::Conflict } else { Outcome::Known };
-    let step = Delivery::default().step(&outbox, clocks(700), 0, |report| Ok(answer(report, conflict)));
-    assert_eq!(step, Step::Went(Some("a record was not taken: OtherContent ".into())));
-    let letters = fs::read_to_string(folder.path().join("dead-letters.jsonl")).unwrap();
-    assert!(letters.lines().count() == 1 && letters.contains("job-1") && !letters.contains("job-0"), "{letters}");
-    assert_eq!(outbox.tally().spool_reports, 0);
-}
-
-#[test]
-fn what_fails_for_its_own_sake_is_passed_over_and_tried_again_ten_minutes_later() {
-    let folder = tempfile::tempdir().unwrap();
-    let outbox = Outbox::new(opened(folder.path()).0, "b-1");
-    outbox.put(report(1, &[0], &[]));
-    outbox.put(Report { node: "old-name".into(), ..report(2, &[1], &[]) });
-    outbox.put(report(3, &[2], &[3]));
-    let mut delivery = Delivery::default();
-    let rule = |report: &Report| match report.segments.first().map(|told| told.number) {
-        Some(0) => Some(later("the service failed")),
-        Some(1) => Some(Failure::Held("another node's token".into())),
-        _ => None,
-    };
-    let mut service = Service::new(rule);
-    for _ in 0..3 {
-        assert!(matches!(steps(&mut delivery, &outbox, 0, &mut service), Step::Wait { .. }));
-    }
-    assert_eq!(steps(&mut delivery, &outbox, 10, &mut service), Step::Nothing);
-    assert_eq!(service.numbers(), [vec![0], vec![0], vec![0], vec![1], vec![2], vec![-3]]);
-    service.sent.clear();
-    assert_eq!(steps(&mut delivery, &outbox, 590, &mut service), Step::Nothing);
-    assert!(service.sent.is_empty());
-    let mut service = Service::new(|_| None);
-    assert_eq!(steps(&mut delivery, &outbox, 620, &mut service), Step::Nothing);
-    assert_eq!(service.numbers(), [vec![0], vec![1]]);
-}
-
-#[test]
-fn an_end_after_the_answer_sends_it_again_and_a_later_boot_places_it_as_before() {
-    let folder = tempfile::tempdir().unwrap();
-    let outbox = Outbox::new(opened(folder.path()).0, "b-1");
-    outbox.put(report(1, &[0], &[1]));
-    let copy = tempfile::tempdir().unwrap();
-    for path in files(folder.path(), ".spool").into_iter().chain([folder.path().join("open")]) {
-        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
-    }
-    assert_eq!(steps(&mut Delivery::default(), &outbox, 700, &mut Service::new(|_| None)), Step::Nothing);
-    // As if it had ended before the file was gone, and the node had been booted anew.
-    let outbox = Outbox::new(opened(copy.path()).0, "b-2");
-    let mut service = Service::new(|_| None);
-    let now = Clocks { wall_us: HOUR + 9_000 * S, boot_us: 40 * S };
-    while !matches!(Delivery::default().step(&outbox, now, 0, |report| service.take(report)), Step::Nothing) {}
-    assert_eq!(service.numbers(), [vec![0], vec![1]]);
-    let placed = Clocks { wall_us: now.wall_us, boot_us: BOOTED_FOR_US + 9_000 * S };
-    assert!(service.sent.iter().all(|report| report.clocks == placed && report.boot_id == "b-1"));
 }
