@@ -75,7 +75,7 @@ fn devices(states: &[&str]) -> String {
 #[test]
 fn the_captured_h100_is_read_with_its_slices_and_processes() {
     let node = Node::of_file("h100-mig.toml");
-    node.set_second(60);
+    node.set_second(30);
     let sweep = look(&mut node.driver());
     assert_eq!((sweep.driver.as_str(), sweep.failures.as_slice(), sweep.reload), ("590.48.01", &[][..], false));
     let device = &sweep.devices[0];
@@ -109,7 +109,7 @@ fn the_captured_h100_is_read_with_its_slices_and_processes() {
     let read: Vec<_> = processes.iter().map(|one| (one.pid, one.instance, one.memory_bytes.unwrap() / MIB)).collect();
     assert_eq!(read, [(21180, ids, 2296), (21181, ids, 1272), (21198, ids, 7484)]);
     assert_eq!((device.utilisation_percent, device.power_mw), (None, Some(432_210)), "MIG has no utilisation");
-    assert_eq!(device.energy_mj, Some(60 * 98_000));
+    assert_eq!(device.energy_mj, Some(30 * 432_210));
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_layout_is_read_anew_at_each_look() {
     drop(driver);
 
     // One small instance is left: another of three compute slices would fit.
-    let (head, _) = text.split_once("# As it was captured, idle.").unwrap();
+    let (head, _) = text.split_once("# As it was captured, under load.").unwrap();
     let instance = "[[device.state.instance]]\nuuid = \"MIG-9\"\ngi = 9\nci = 1\nprofile = \"1c.2g.20gb\"\ngi_slices = 2\nci_slices = 1\nplacement = [0, 2]\nmultiprocessors = 16\nmemory_mib = 20096\n";
     let cut = Node::new(&format!(
         "{head}[[device.state]]\nat = 0\nmig = true\nmig_pending = false\n{instance}[[device.state]]\nat = 10\nmig = false\n"

@@ -36,7 +36,7 @@ fn of_file(scenario: &str, second: i64) -> Machine {
 
 #[test]
 fn one_look_at_the_captured_h100_shows_its_slices_and_who_is_on_them() {
-    let machine = of_file("h100-mig.toml", 60);
+    let machine = of_file("h100-mig.toml", 30);
     for pid in [21180, 21181, 21198] {
         machine.process(pid, "9001", 0);
     }
@@ -75,7 +75,7 @@ fn one_look_at_the_captured_h100_shows_its_slices_and_who_is_on_them() {
 
 #[test]
 fn att_02_outside_the_hosts_namespace_nobody_is_billed_and_it_says_so() {
-    let machine = of_file("h100-mig.toml", 60);
+    let machine = of_file("h100-mig.toml", 30);
     machine.process(21180, "of-the-container", 0);
     fs::remove_file(machine.file("proc/1/ns/pid")).unwrap();
     symlink("pid:[4026532201]", machine.file("proc/1/ns/pid")).unwrap();
@@ -154,7 +154,7 @@ fn ask(address: &str, request: &str) -> (u16, String) {
 
 #[test]
 fn figures_are_told_on_this_machine_under_the_names_that_dashboards_know() {
-    let machine = of_file("h100-mig.toml", 60);
+    let machine = of_file("h100-mig.toml", 30);
     for pid in [21180, 21181, 21198] {
         machine.process(pid, "9001", 0);
     }
