@@ -378,3 +378,23 @@ fn tim_03_a_clock_that_is_set_changes_no_length_and_is_told() {
     let wanted = ["back by 55000", "forward by 7200000"].map(|by| format!("the wall clock was set {by} ms; {of}"));
     assert_eq!((told, node.counts().clock_steps), (wanted.to_vec(), 2));
 }
+
+#[test]
+fn a_gpu_that_is_not_read_at_the_look_after_an_hours_edge_is_cut_at_it() {
+    // The hour ends at 3,200 s.
+    let edge = 3_200;
+    assert_eq!((WALL + edge) % 3_600, 0);
+    let unread = state(3_195, "errors = { nvmlDeviceGetComputeRunningProcesses = 999 }", &[]);
+    let states = [state(0, "", &[700]), unread, state(3_205, "", &[700])].concat();
+    let machine = Machine::new(&devices(&[&states, &state(0, "", &[])]));
+    machine.process(700, "9001", 0);
+    let mut node = machine.node(10, |_, _| {});
+    for second in [edge - 10, edge + 1, edge + 10] {
+        machine.look(&mut node, second);
+    }
+    node.end();
+    let report = node.report(clocks(edge + 10).boot_us);
+    let held = report.segments.iter().filter(|told| told.job.is_some());
+    let spans: Vec<_> = held.map(|told| (told.start_us / S - WALL - edge, told.end_us / S - WALL - edge)).collect();
+    assert_eq!(spans, [(-10, 0), (0, 10)]);
+}
